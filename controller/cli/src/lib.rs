@@ -1,0 +1,1 @@
+//! The millwright command for people: plan, convert, crds

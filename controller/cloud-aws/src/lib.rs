@@ -1,0 +1,1 @@
+//! The AWS adapter: the only crate that names the AWS SDK

@@ -1,0 +1,1 @@
+//! The provider port: offerings, prices, launch policy, without a socket

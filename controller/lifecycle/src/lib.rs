@@ -1,0 +1,1 @@
+//! NodeClaim and Node state machines, purely

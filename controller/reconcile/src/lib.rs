@@ -1,0 +1,1 @@
+//! Kubernetes glue: watches, controllers, executor, leader election

@@ -1,0 +1,1 @@
+//! The packing core: from a cluster snapshot to a plan, purely

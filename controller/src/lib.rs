@@ -1,0 +1,1 @@
+//! The leader-elected controller: composition of the parts

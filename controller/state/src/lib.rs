@@ -1,0 +1,1 @@
+//! Cluster state: ingest of watch events, indexes, snapshots

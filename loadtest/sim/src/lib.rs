@@ -1,0 +1,1 @@
+//! Simulators of AWS, the Kubernetes API, kubelets and the kube-scheduler

@@ -1,0 +1,1 @@
+//! The API types of Karpenter and Millwright: kinds, schemas, defaults, validation rules

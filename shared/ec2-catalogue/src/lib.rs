@@ -1,0 +1,1 @@
+//! Facts about EC2 instance types, embedded

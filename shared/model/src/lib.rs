@@ -1,0 +1,1 @@
+//! The vocabulary and arithmetic of Millwright: pure values, no input or output

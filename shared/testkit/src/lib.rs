@@ -1,0 +1,1 @@
+//! Test support: builders, strategies, the naive reference solver
