@@ -1,1 +1,13 @@
-//! The provider port: offerings, prices, launch policy, without a socket
+//! The provider port and all provider policy that needs no socket.
+//!
+//! Ring 3. What the controller asks of a cloud is the trait [`provider::Provider`]; the AWS
+//! adapter (`millwright-cloud-aws`) implements it over the SDK, tests implement it in memory. How
+//! an instance type's labels, capacity, overhead and offerings follow from EC2's facts, which
+//! offerings are known to be unavailable, which overrides a launch names and in which order: all of
+//! that is decided here, on plain values, so that it can be tested without a cloud.
+
+pub mod error;
+pub mod provider;
+
+pub use error::{CloudError, CloudErrorKind};
+pub use provider::{Instance, InstanceState, LaunchGroup, LaunchRequest, NodeClassResolution, Provider};
