@@ -1,1 +1,5 @@
-//! The millwright command for people: plan, convert, crds
+//! The library behind the `millwright` command: reading manifests, converting old ones, planning
+//! on files. No cluster and no cloud is needed for any of it.
+
+pub mod convert;
+pub mod documents;
