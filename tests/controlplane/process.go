@@ -73,8 +73,9 @@ func (c *cluster) stopOne(name string) {
 	delete(c.children, name)
 }
 
-// stop ends everything, the API server's clients first, and removes what was temporary.
-func (c *cluster) stop() {
+// stop ends everything, the API server's clients first, and removes what was temporary;
+// after a failure the logs stay.
+func (c *cluster) stop(failed bool) {
 	names := c.wanted()
 	for i := len(names) - 1; i >= 0; i-- {
 		if c.children[names[i]] != nil {
@@ -84,7 +85,7 @@ func (c *cluster) stop() {
 	if c.temp != "" {
 		_ = os.RemoveAll(c.temp)
 	}
-	if c.o.removeDir {
+	if c.o.removeDir && !failed {
 		_ = os.RemoveAll(c.o.dir)
 	}
 }
