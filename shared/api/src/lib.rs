@@ -21,8 +21,10 @@
 pub mod annotations;
 pub mod capacity_buffer;
 pub mod common;
+pub mod conditions;
 pub mod duration;
 pub mod ec2_node_class;
+pub mod hash;
 pub mod labels;
 pub mod node_claim;
 pub mod node_overlay;
