@@ -41,6 +41,11 @@ pub struct CloudError {
 impl CloudError {
     /// An error without a deeper cause.
     pub fn new(kind: CloudErrorKind, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { kind, reason, message: message.into(), source: None }
+        Self {
+            kind,
+            reason,
+            message: message.into(),
+            source: None,
+        }
     }
 }

@@ -6,8 +6,19 @@
 //! offerings are known to be unavailable, which overrides a launch names and in which order: all of
 //! that is decided here, on plain values, so that it can be tested without a cloud.
 
+pub mod catalogue;
 pub mod error;
+pub mod facts;
+pub mod family;
+pub mod instance_types;
+pub mod kubelet;
+pub mod pricing;
 pub mod provider;
+pub mod shape;
+pub mod unavailable;
 
+pub use catalogue::embedded_instance_types;
 pub use error::{CloudError, CloudErrorKind};
-pub use provider::{Instance, InstanceState, LaunchGroup, LaunchRequest, NodeClassResolution, Provider};
+pub use provider::{
+    Instance, InstanceState, LaunchGroup, LaunchRequest, NodeClassResolution, Provider,
+};

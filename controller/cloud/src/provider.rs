@@ -3,10 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
-use millwright_api::EC2NodeClass;
+use millwright_api::{Ec2NodeClass, Ec2NodeClassStatus};
 use millwright_model::{
-    CapacityType, Name, NodeClaimName, NodePoolName, ProviderId, Requirements, Resources, Taint, Timestamp,
-    instance_type::InstanceTypes,
+    CapacityType, Name, NodeClaimName, NodePoolName, ProviderId, Requirements, Resources, Taint,
+    Timestamp, instance_type::InstanceTypes,
 };
 
 use crate::error::CloudError;
@@ -41,7 +41,7 @@ pub struct LaunchGroup {
     /// Stable id: the NodeClaims' `millwright.dev/launch-group` annotation, or the uid of a single one.
     pub id: Name,
     /// Class that all members name.
-    pub node_class: Arc<EC2NodeClass>,
+    pub node_class: Arc<Ec2NodeClass>,
     /// Members, never empty, equal in everything but `node_claim` and `uid`.
     pub members: Vec<LaunchRequest>,
 }
@@ -97,7 +97,7 @@ pub struct Instance {
 pub struct NodeClassResolution {
     /// Complete new status with its conditions (other than `Ready`, which is derived) for the
     /// generation that was resolved.
-    pub status: millwright_api::EC2NodeClassStatus,
+    pub status: Ec2NodeClassStatus,
     /// When to resolve again even if nothing changes, milliseconds from now.
     pub again_after_ms: u64,
 }
@@ -110,7 +110,7 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// `NodeClassNotReady` while the class has no resolved subnets or images, or facts are missing.
-    fn instance_types(&self, class: &EC2NodeClass) -> Result<InstanceTypes, CloudError>;
+    fn instance_types(&self, class: &Ec2NodeClass) -> Result<InstanceTypes, CloudError>;
 
     /// A number that changes whenever an answer of [`Provider::instance_types`] may have changed
     /// (prices, availability, discovery), so that callers can keep derived data.
@@ -126,14 +126,17 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// Only for hiccups (`Throttled`, `Transient`); what the user must fix is in the conditions.
-    async fn resolve_node_class(&self, class: &EC2NodeClass) -> Result<NodeClassResolution, CloudError>;
+    async fn resolve_node_class(
+        &self,
+        class: &Ec2NodeClass,
+    ) -> Result<NodeClassResolution, CloudError>;
 
     /// Removes what exists in the cloud for a class that is being deleted (instance profile, launch
     /// templates).
     ///
     /// # Errors
     /// When something could not be removed; call again.
-    async fn finalize_node_class(&self, class: &EC2NodeClass) -> Result<(), CloudError>;
+    async fn finalize_node_class(&self, class: &Ec2NodeClass) -> Result<(), CloudError>;
 
     /// Launches one instance per member. The answer has one entry per member, in the same order.
     /// Insufficient capacity marks the offerings and is the answer of the unserved members only.
@@ -143,7 +146,11 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// `NodeClaimNotFound` when the instance is gone.
-    async fn tag(&self, provider_id: &ProviderId, node_claim: &NodeClaimName) -> Result<(), CloudError>;
+    async fn tag(
+        &self,
+        provider_id: &ProviderId,
+        node_claim: &NodeClaimName,
+    ) -> Result<(), CloudError>;
 
     /// One instance.
     ///
