@@ -75,7 +75,10 @@ pub(crate) fn path_printed_by(script: &Path, args: &[&str]) -> Result<PathBuf, S
 pub fn workspace_program(name: &str) -> Result<PathBuf, Absent> {
     let own = std::env::current_exe().map_err(|error| Absent(format!("own path: {error}")))?;
     // A test is PROFILE/deps/NAME-HASH, a program PROFILE/NAME.
-    let profile = own.parent().and_then(Path::parent).unwrap_or_else(|| Path::new(""));
+    let profile = own
+        .parent()
+        .and_then(Path::parent)
+        .unwrap_or_else(|| Path::new(""));
     let program = profile.join(name);
     if program.is_file() {
         Ok(program)
