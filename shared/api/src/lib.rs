@@ -22,6 +22,7 @@ pub mod annotations;
 pub mod capacity_buffer;
 pub mod common;
 pub mod conditions;
+pub mod crd;
 pub mod duration;
 pub mod ec2_node_class;
 pub mod hash;
@@ -37,6 +38,7 @@ pub use common::{
     Condition, NodeClassReference, NodeSelectorRequirement, NodeSelectorRequirementWithMinValues,
     ResourceList, Taint, Time,
 };
+pub use crd::{CrdFile, crd_files, crds, crds_yaml, write_crds};
 pub use duration::{Duration, NillableDuration};
 pub use ec2_node_class::{Ec2NodeClass, Ec2NodeClassSpec, Ec2NodeClassStatus};
 pub use node_claim::{NodeClaim, NodeClaimSpec, NodeClaimStatus};
