@@ -1,0 +1,261 @@
+//! Nodes and NodeClaims, joined by provider id.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
+
+use millwright_model::{
+    Chunks, NodeClaimName, NodeName, NodePoolName, ProviderId, ResourceName, Resources, StateNode,
+    Timestamp, labels, snapshot::BoundPod,
+};
+
+use crate::{
+    convert::{ClaimFacts, NodeFacts, state_node},
+    positions::Positions,
+};
+
+/// Identity of an entry: its NodeClaim if it has one, else its Node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum EntryKey {
+    Claim(NodeClaimName),
+    Node(NodeName),
+}
+
+/// All nodes and NodeClaims.
+#[derive(Debug, Default)]
+pub(crate) struct Nodes {
+    nodes: BTreeMap<NodeName, NodeFacts>,
+    claims: BTreeMap<NodeClaimName, ClaimFacts>,
+    node_by_provider: HashMap<ProviderId, NodeName>,
+    claim_by_provider: HashMap<ProviderId, NodeClaimName>,
+    /// Largest capacity that an unlaunched NodeClaim may turn out to have; limits count it.
+    planned_capacity: HashMap<NodeClaimName, Resources>,
+    nominated: HashMap<NodeName, Timestamp>,
+    listed: Chunks<Arc<StateNode>>,
+    positions: Positions<EntryKey>,
+    dirty: HashSet<EntryKey>,
+    usage: BTreeMap<NodePoolName, Resources>,
+}
+
+impl Nodes {
+    pub(crate) fn node_names(&self) -> HashSet<NodeName> {
+        self.nodes.keys().cloned().collect()
+    }
+
+    pub(crate) fn claim_names(&self) -> HashSet<NodeClaimName> {
+        self.claims.keys().cloned().collect()
+    }
+
+    pub(crate) fn apply_node(&mut self, facts: NodeFacts) {
+        if !is_usable(&facts) {
+            self.delete_node(&facts.name);
+            return;
+        }
+        if self.nodes.get(&facts.name) == Some(&facts) {
+            return;
+        }
+        self.delete_node(&facts.name);
+        if let Some(provider) = &facts.provider_id {
+            self.node_by_provider
+                .insert(provider.clone(), facts.name.clone());
+        }
+        let name = facts.name.clone();
+        self.nodes.insert(name.clone(), facts);
+        self.touch_node(&name);
+    }
+
+    pub(crate) fn delete_node(&mut self, name: &NodeName) {
+        self.touch_node(name);
+        if let Some(provider) = self.nodes.remove(name).and_then(|node| node.provider_id) {
+            self.node_by_provider.remove(&provider);
+        }
+    }
+
+    pub(crate) fn apply_claim(&mut self, facts: ClaimFacts) {
+        if self.claims.get(&facts.name) == Some(&facts) {
+            return;
+        }
+        self.touch_claim(&facts.name);
+        let planned = self.planned_capacity.get(&facts.name).cloned();
+        self.delete_claim(&facts.name);
+        if let Some(provider) = &facts.provider_id {
+            self.claim_by_provider
+                .insert(provider.clone(), facts.name.clone());
+        } else if let Some(planned) = planned {
+            self.planned_capacity.insert(facts.name.clone(), planned);
+        }
+        let name = facts.name.clone();
+        self.claims.insert(name.clone(), facts);
+        self.touch_claim(&name);
+    }
+
+    pub(crate) fn delete_claim(&mut self, name: &NodeClaimName) {
+        self.touch_claim(name);
+        self.planned_capacity.remove(name);
+        if let Some(provider) = self.claims.remove(name).and_then(|claim| claim.provider_id) {
+            self.claim_by_provider.remove(&provider);
+        }
+    }
+
+    pub(crate) fn plan_capacity(&mut self, name: &NodeClaimName, capacity: Resources) {
+        self.planned_capacity.insert(name.clone(), capacity);
+        self.touch_claim(name);
+    }
+
+    pub(crate) fn nominate(&mut self, name: &NodeName, until: Timestamp) {
+        let slot = self.nominated.entry(name.clone()).or_default();
+        *slot = (*slot).max(until);
+        self.touch_node(name);
+        self.dirty
+            .insert(EntryKey::Claim(NodeClaimName(name.0.clone())));
+    }
+
+    /// Whether an entry of this name (Node or unregistered NodeClaim) exists.
+    pub(crate) fn is_known(&self, name: &NodeName) -> bool {
+        self.nodes.contains_key(name) || self.claims.contains_key(&NodeClaimName(name.0.clone()))
+    }
+
+    /// Whether the Node is on its way out.
+    pub(crate) fn is_deleting(&self, name: &NodeName) -> bool {
+        let Some(node) = self.nodes.get(name) else {
+            return false;
+        };
+        self.claim_of(node)
+            .map_or(node.deleting, |claim| claim.deleting)
+    }
+
+    /// Marks the entry of a Node as changed, both as a Node and as its NodeClaim.
+    pub(crate) fn touch_node(&mut self, name: &NodeName) {
+        self.dirty.insert(EntryKey::Node(name.clone()));
+        if let Some(claim) = self.nodes.get(name).and_then(|node| self.claim_of(node)) {
+            let key = EntryKey::Claim(claim.name.clone());
+            self.dirty.insert(key);
+        }
+    }
+
+    fn touch_claim(&mut self, name: &NodeClaimName) {
+        self.dirty.insert(EntryKey::Claim(name.clone()));
+        let provider = self
+            .claims
+            .get(name)
+            .and_then(|claim| claim.provider_id.as_ref());
+        if let Some(node) = provider.and_then(|provider| self.node_by_provider.get(provider)) {
+            self.dirty.insert(EntryKey::Node(node.clone()));
+        }
+    }
+
+    fn claim_of(&self, node: &NodeFacts) -> Option<&ClaimFacts> {
+        self.claims
+            .get(self.claim_by_provider.get(node.provider_id.as_ref()?)?)
+    }
+
+    fn node_of(&self, claim: &ClaimFacts) -> Option<&NodeFacts> {
+        self.nodes
+            .get(self.node_by_provider.get(claim.provider_id.as_ref()?)?)
+    }
+
+    /// The Node of a NodeClaim, if both are known.
+    pub(crate) fn node_of_claim(&self, name: &NodeClaimName) -> Option<NodeName> {
+        self.claims
+            .get(name)
+            .and_then(|claim| self.node_of(claim))
+            .map(|node| node.name.clone())
+    }
+
+    /// The list of nodes, brought up to date. `pods_on` gives the pods bound to a node.
+    pub(crate) fn publish(
+        &mut self,
+        now: Timestamp,
+        pods_on: impl Fn(&NodeName) -> Arc<[BoundPod]>,
+    ) -> Chunks<Arc<StateNode>> {
+        let expired: Vec<NodeName> = self
+            .nominated
+            .iter()
+            .filter(|(_, until)| **until <= now)
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in expired {
+            self.nominated.remove(&name);
+            self.touch_node(&name);
+        }
+        for key in std::mem::take(&mut self.dirty) {
+            let entry = self.entry(&key, &pods_on).map(Arc::new);
+            let before = self.positions.get(&self.listed, &key).cloned();
+            for (node, sign) in [(before.as_ref(), -1), (entry.as_ref(), 1)] {
+                self.account(node.map(AsRef::as_ref), sign);
+            }
+            self.positions
+                .set(&mut self.listed, key, entry, |node| key_of(node));
+        }
+        self.listed.clone()
+    }
+
+    fn entry(
+        &self,
+        key: &EntryKey,
+        pods_on: &impl Fn(&NodeName) -> Arc<[BoundPod]>,
+    ) -> Option<StateNode> {
+        let (node, claim) = match key {
+            EntryKey::Claim(name) => {
+                let claim = self.claims.get(name)?;
+                (self.node_of(claim), Some(claim))
+            }
+            EntryKey::Node(name) => {
+                let node = self.nodes.get(name)?;
+                if self.claim_of(node).is_some() {
+                    return None;
+                }
+                (Some(node), None)
+            }
+        };
+        let pods = node.map_or_else(|| [].into(), |node| pods_on(&node.name));
+        let mut entry = state_node(node, claim, pods)?;
+        entry.nominated_until = self.nominated.get(&entry.name).copied();
+        if !entry.launched
+            && let Some(planned) = claim.and_then(|claim| self.planned_capacity.get(&claim.name))
+        {
+            entry.capacity = planned.clone().with(ResourceName::Nodes, 1);
+        }
+        Some(entry)
+    }
+
+    fn account(&mut self, node: Option<&StateNode>, sign: i64) {
+        let Some(node) = node.filter(|node| !node.deleting) else {
+            return;
+        };
+        if let Some(pool) = &node.node_pool {
+            self.usage
+                .entry(pool.clone())
+                .or_default()
+                .add_times(&node.capacity, sign);
+        }
+    }
+
+    /// What a pool's non-deleting nodes use of its limits, as of the last publish.
+    pub(crate) fn usage(&self, pool: &NodePoolName) -> Resources {
+        let mut usage = self.usage.get(pool).cloned().unwrap_or_default();
+        usage.drop_zeros();
+        usage
+    }
+}
+
+/// Whether labels have propagated far enough to judge the node by them (disruption specification
+/// 2.3): a node of ours needs a provider id, and an instance type until it is initialised.
+fn is_usable(node: &NodeFacts) -> bool {
+    let ours = node.labels.contains_key(labels::NODE_POOL);
+    let initialized = node
+        .labels
+        .get(labels::INITIALIZED)
+        .is_some_and(|value| &**value == "true");
+    !ours
+        || (node.provider_id.is_some()
+            && (initialized || node.labels.contains_key(labels::INSTANCE_TYPE)))
+}
+
+fn key_of(node: &StateNode) -> EntryKey {
+    match &node.node_claim {
+        Some(claim) => EntryKey::Claim(claim.clone()),
+        None => EntryKey::Node(node.name.clone()),
+    }
+}
