@@ -1,1 +1,3 @@
 //! Simulators of AWS, the Kubernetes API, kubelets and the kube-scheduler
+
+pub mod aws;
