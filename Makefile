@@ -31,7 +31,7 @@ FUZZ_SECONDS ?= 60
 BUILD_PROGRAMS := $(CARGO) build --workspace --bins --test tidy
 
 .PHONY: help demo test check bench bench-burst ci control-plane crds fuzz
-.PHONY: programs t fmt doc deny tools fetch
+.PHONY: programs t fmt doc deny tools
 
 help: ## Show this text
 	@echo 'usage: make TARGET [VARIABLE=value ...]'
@@ -83,22 +83,21 @@ t: ## Run one test target: make t TEST=apiserver [ARGS=name-of-a-test]
 	$(CARGO) test --workspace --test $(TEST) -- $(ARGS)
 
 fuzz: ## Fuzz the loader of manifests for FUZZ_SECONDS
-	cd tests/fuzz && $(CARGO) run --release -- -max_total_time=$(FUZZ_SECONDS) $(ARGS)
+	tests/fuzz/run.sh $(FUZZ_SECONDS)
 
 # Downloads run beside the Go build; compilers never beside each other: the linker of the
 # control plane wants 3 GB, the compiler of aws-sdk-ec2 8 GB.
-tools: fetch ## Install what the tests need: control plane, kubectl, helm, boto3
-	@fetching=; $(CARGO) fetch --locked --quiet & fetching=$$!; \
+tools: ## Install what the tests need: control plane, kubectl, helm, boto3
+	@$(CARGO) fetch --locked --quiet & fetching=$$!; \
 	  tests/tools.sh all && tests/controlplane/ensure.sh && wait $$fetching
-
-fetch:
-	@command -v $(CARGO) >/dev/null || { echo 'cargo was not found: https://rustup.rs' >&2; exit 3; }
 
 # --- check -------------------------------------------------------------------------------
 
 check: ## Format, lints as errors, scripts and Go sources
 	$(CARGO) fmt --all --check
-	@for script in tests/*.sh tests/controlplane/*.sh; do sh -n "$$script" || exit 1; done
+	cd tests/fuzz && $(CARGO) fmt --check
+	@for script in tests/*.sh tests/*/*.sh; do sh -n "$$script" || exit 1; done
+	@bash -n .ci/run
 	@if command -v go >/dev/null; then cd tests/controlplane && \
 	  unformatted=$$(gofmt -l .) && { [ -z "$$unformatted" ] || { echo "gofmt: $$unformatted" >&2; exit 1; }; } && \
 	  go vet -tags supervisor .; fi
@@ -106,6 +105,7 @@ check: ## Format, lints as errors, scripts and Go sources
 
 fmt: ## Format everything
 	$(CARGO) fmt --all
+	cd tests/fuzz && $(CARGO) fmt
 	@if command -v gofmt >/dev/null; then gofmt -w tests/controlplane; fi
 
 doc: ## Build the documentation, private items included

@@ -38,11 +38,11 @@ const MEMBERS: &[Member] = &[
     member("lifecycle", Place::Ring(2), Some(&["model"])),
     member("state", Place::Ring(3), None),
     member("cloud", Place::Ring(3), None),
-    // Thin and without policy: it fills the port, from values.
+    // Thin and without policy: it fills the port.
     member(
         "cloud-aws",
         Place::Ring(4),
-        Some(&["cloud", "model", "ec2-catalogue", "telemetry"]),
+        Some(&["api", "cloud", "ec2-catalogue", "model", "telemetry"]),
     ),
     member("reconcile", Place::Ring(4), None),
     member("controller", Place::Ring(5), None),

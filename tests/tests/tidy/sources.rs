@@ -1,7 +1,7 @@
 //! What a source file may say, by its place in the house.
 
 use crate::code::{has_word, is_word, without_comments_and_strings, without_tests};
-use crate::third_party::PURE;
+use crate::third_party::{FEATURE_HOLDERS, PURE};
 use crate::{TextFile, Violation, assert_tidy, packages, root, text_files};
 
 /// A file that does not fit here is two concerns.
@@ -97,6 +97,33 @@ fn check_api(path: &str, text: &str) -> Vec<Violation> {
             Violation::new(path, line, format!("the API types name {word}: {why}"))
         })
         .collect()
+}
+
+/// A package in the manifest for its features alone must not turn into a used one.
+fn check_holder(path: &str, text: &str, held: &[&str]) -> Vec<Violation> {
+    let code = without_comments_and_strings(text);
+    let names: Vec<String> = held
+        .iter()
+        .map(|package| format!("{}::", package.replace('-', "_")))
+        .collect();
+    let mut violations = Vec::new();
+    for (index, line) in code.lines().enumerate() {
+        for name in names.iter().filter(|name| has_path(line, name)) {
+            let rule = format!("{name} is in the manifest only to hold features");
+            violations.push(Violation::new(path, index + 1, rule));
+        }
+    }
+    violations
+}
+
+/// Whether a path begins with `name` (`kube::`), and does not merely contain it.
+fn has_path(line: &str, name: &str) -> bool {
+    line.match_indices(name).any(|(at, _)| {
+        !line[..at]
+            .chars()
+            .next_back()
+            .is_some_and(|c| is_word(c) || c == ':')
+    })
 }
 
 fn check_suppressions(path: &str, text: &str) -> Vec<Violation> {
@@ -253,6 +280,19 @@ fn the_api_types_do_not_talk() {
 }
 
 #[test]
+fn packages_that_hold_features_are_not_used() {
+    for (user, held) in FEATURE_HOLDERS {
+        let files = sources_of(&[user]);
+        assert_tidy(
+            files
+                .iter()
+                .flat_map(|f| check_holder(&f.path, &f.text, held))
+                .collect(),
+        );
+    }
+}
+
+#[test]
 fn lints_are_suppressed_with_a_reason() {
     assert_tidy(each_written(|file| match file.extension() {
         "rs" => check_suppressions(&file.path, &file.text),
@@ -308,6 +348,16 @@ fn impure_code_is_found_and_impure_sentences_and_tests_are_not() {
         .len(),
         1
     );
+}
+
+#[test]
+fn a_feature_holder_in_use_is_found() {
+    let text = "use kube::Api;\nuse our::kube::Sim; // kube::Api\nfn f() { cube::g() }\n";
+    let lines: Vec<usize> = check_holder("x.rs", text, &["kube"])
+        .iter()
+        .map(|v| v.line)
+        .collect();
+    assert_eq!(lines, [1]);
 }
 
 #[test]
