@@ -2,6 +2,11 @@
 //!
 //! Source: provisioning specification 1.5; the kind follows the API of the Cluster Autoscaler.
 
+#![expect(
+    clippy::duplicated_attributes,
+    reason = "columns share types and priorities"
+)]
+
 use std::collections::BTreeMap;
 
 use kube::CustomResource;

@@ -89,10 +89,11 @@ pub fn crd_files() -> Result<Vec<CrdFile>, WriteError> {
         .into_iter()
         .map(|crd| {
             let name = format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural);
-            let body = render(&crd).map_err(|source| WriteError::Render {
-                name: name.clone(),
-                source,
-            })?;
+            let body =
+                serde_saphyr::to_string(&tree_of(&crd)).map_err(|source| WriteError::Render {
+                    name: name.clone(),
+                    source,
+                })?;
             Ok(CrdFile {
                 name,
                 text: format!("{HEADER}{}\n", body.trim_end()),
@@ -101,10 +102,11 @@ pub fn crd_files() -> Result<Vec<CrdFile>, WriteError> {
         .collect()
 }
 
-fn render(crd: &CustomResourceDefinition) -> Result<String, serde_saphyr::ser::Error> {
+/// The definition as a tree, ready to be written.
+fn tree_of(crd: &CustomResourceDefinition) -> Value {
     let mut tree = serde_json::to_value(crd).expect("a definition is plain data");
     write_whole_numbers_whole(&mut tree);
-    serde_saphyr::to_string(&tree)
+    tree
 }
 
 /// Bounds are floating-point numbers in the definition's type, but people write `1`, not `1.0`.

@@ -17,6 +17,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 /// The spelling of "no duration".
 pub const NEVER: &str = "Never";
 
+/// Stands for a number of too many digits; saturates whatever it is multiplied with.
+const HUGE: i128 = i64::MAX as i128;
+
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 
 /// Why a text is no duration.
@@ -82,8 +85,8 @@ impl fmt::Display for Duration {
         let (hours, mins, secs) = (secs / 3600, secs / 60 % 60, secs % 60);
         if self.nanos != 0 && self.nanos < NANOS_PER_SECOND {
             return match self.nanos {
-                ..1_000 => write!(f, "{nanos}ns"),
-                ..1_000_000 => write!(f, "{}µs", Fraction(nanos, 1_000)),
+                0..1_000 => write!(f, "{nanos}ns"),
+                1_000..1_000_000 => write!(f, "{}µs", Fraction(nanos, 1_000)),
                 _ => write!(f, "{}ms", Fraction(nanos, 1_000_000)),
             };
         }
@@ -167,7 +170,7 @@ fn group_nanos(number: &str, unit: &str) -> Option<i128> {
     let whole = if whole.is_empty() {
         0
     } else {
-        whole.parse().unwrap_or(i128::from(i64::MAX))
+        whole.parse().unwrap_or(HUGE)
     };
     // Eighteen digits are more than a nanosecond of an hour can resolve.
     let fraction = fraction.get(..18).unwrap_or(fraction);

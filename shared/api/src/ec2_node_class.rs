@@ -5,6 +5,11 @@
 //!
 //! Source: AWS specification 1.1, 2, 4.1.
 
+#![expect(
+    clippy::duplicated_attributes,
+    reason = "columns share types and priorities"
+)]
+
 mod devices;
 mod selectors;
 mod status;

@@ -93,16 +93,14 @@ pub const PLACEMENT_GROUP_PARTITION: &str = "karpenter.k8s.aws/placement-group-p
 /// The keys of the AWS domain that users may constrain; sorted. Every other key of it is reserved.
 #[must_use]
 pub fn aws_domain() -> Vec<&'static str> {
-    let mut keys: Vec<_> = WELL_KNOWN
+    WELL_KNOWN
         .iter()
         .copied()
-        .filter(|key| key.split_once('/').is_some_and(|(domain, _)| domain == AWS_GROUP))
-        // The three that the vocabulary of decisions does not have yet.
-        .chain([NITRO_SANDBOX, PLACEMENT_GROUP_ID, PLACEMENT_GROUP_PARTITION])
-        .collect();
-    keys.sort_unstable();
-    keys.dedup();
-    keys
+        .filter(|key| {
+            key.split_once('/')
+                .is_some_and(|(domain, _)| domain == AWS_GROUP)
+        })
+        .collect()
 }
 
 /// The label that names the NodeClass on NodeClaims and Nodes: the class's group and its kind in

@@ -2,6 +2,11 @@
 //!
 //! Source: provisioning specification 1.3.
 
+#![expect(
+    clippy::duplicated_attributes,
+    reason = "columns share types and priorities"
+)]
+
 use std::collections::BTreeMap;
 
 use kube::CustomResource;

@@ -5,6 +5,11 @@
 //!
 //! Source: provisioning specification 1.2.
 
+#![expect(
+    clippy::duplicated_attributes,
+    reason = "columns share types and priorities"
+)]
+
 use std::collections::BTreeMap;
 
 use kube::CustomResource;
