@@ -77,13 +77,13 @@ pub(crate) struct Images {
 
 /// One publication of all families.
 #[derive(Debug, Clone, Copy)]
-pub struct Release<'a> {
+pub(crate) struct Release<'a> {
     /// `20260801`: the version of the Amazon Linux images is `v20260801`.
-    pub date: &'a str,
+    pub(crate) date: &'a str,
     /// `1.50.0`.
-    pub bottlerocket: &'a str,
+    pub(crate) bottlerocket: &'a str,
     /// When, milliseconds since the epoch.
-    pub at_ms: u64,
+    pub(crate) at_ms: u64,
 }
 
 /// An image to be published: its name, architecture, owner and parameters.

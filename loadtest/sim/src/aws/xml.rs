@@ -83,11 +83,6 @@ impl Xml {
         });
     }
 
-    /// Text that is XML already.
-    pub(crate) fn raw(&mut self, xml: &str) {
-        self.out.push_str(xml);
-    }
-
     fn close(&mut self, name: &str) {
         self.out.push_str("</");
         self.out.push_str(name);

@@ -1,0 +1,87 @@
+//! The command line: one subcommand per thing that the program can do.
+
+use std::net::SocketAddr;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Load tests, demonstrations, and the simulators on their own.
+#[derive(Debug, Parser)]
+#[command(name = "millwright-loadtest", version, about)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a simulated AWS account: EC2, IAM, STS, SSM, EKS, Pricing and SQS on one port.
+    Aws(AwsArgs),
+}
+
+/// A simulated AWS account.
+#[derive(Debug, Args)]
+#[command(after_long_help = AWS_HELP)]
+pub(crate) struct AwsArgs {
+    /// Address to listen on; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:4566", value_name = "ADDRESS")]
+    pub(crate) listen: SocketAddr,
+    /// Name of the EKS cluster, of its discovery tags and of the interruption queue.
+    #[arg(long, default_value = "demo", value_name = "NAME")]
+    pub(crate) cluster_name: String,
+    /// URL of the Kubernetes API that DescribeCluster answers with.
+    #[arg(long, default_value = "https://127.0.0.1:6443", value_name = "URL")]
+    pub(crate) cluster_endpoint: String,
+    /// Kubernetes version that DescribeCluster answers with.
+    #[arg(long, default_value = "1.34", value_name = "MAJOR.MINOR")]
+    pub(crate) cluster_version: String,
+    /// Identifiers, delays and draws follow from it: the same calls give the same answers.
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    pub(crate) seed: u64,
+    /// Let time pass so many times as fast (instances start sooner, prices move sooner).
+    #[arg(long, default_value_t = 1, value_name = "FACTOR")]
+    pub(crate) speed: u32,
+    /// Refuse calls beyond EC2's default token buckets (RequestLimitExceeded).
+    #[arg(long)]
+    pub(crate) throttle: bool,
+    /// Milliseconds until reads see a new instance, launch template or instance profile.
+    #[arg(long, default_value_t = 0, value_name = "MS")]
+    pub(crate) read_lag: u64,
+    /// Instances that each pool of type, zone and capacity type can give [default: any number].
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) pool_capacity: Option<u32>,
+    /// Share of pools without capacity, in 1/1000; which ones follows from the seed.
+    #[arg(long, default_value_t = 0, value_name = "PER_MILLE", value_parser = clap::value_parser!(u32).range(0..=1_000))]
+    pub(crate) empty_pools: u32,
+    /// vCPUs of on-demand instances allowed [default: any number].
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) on_demand_vcpus: Option<u32>,
+    /// vCPUs of spot instances allowed [default: any number].
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) spot_vcpus: Option<u32>,
+}
+
+/// What `--help` teaches beyond the options.
+const AWS_HELP: &str = "\
+Any AWS SDK and the AWS command line work against it. Once it says \"ready\", in another shell:
+
+  export AWS_ENDPOINT_URL=http://127.0.0.1:4566 AWS_DEFAULT_REGION=us-east-1
+  export AWS_ACCESS_KEY_ID=simulated AWS_SECRET_ACCESS_KEY=simulated
+  aws ec2 describe-subnets --filters Name=tag:karpenter.sh/discovery,Values=demo
+
+Keys are not checked. Faults are scripted through the same port; GET /_sim/help lists them:
+
+  curl -d '{\"instance_type\":\"m5.*\",\"free\":0}'        $AWS_ENDPOINT_URL/_sim/capacity
+  curl -d '{\"action\":\"CreateFleet\",\"per_mille\":300}' $AWS_ENDPOINT_URL/_sim/throttle
+  curl -d '{\"instance_id\":\"i-0123\"}'                 $AWS_ENDPOINT_URL/_sim/interrupt
+  curl $AWS_ENDPOINT_URL/_sim/calls";
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

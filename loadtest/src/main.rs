@@ -1,0 +1,19 @@
+//! The `millwright-loadtest` command.
+
+mod args;
+mod aws;
+
+use clap::Parser as _;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
+    match args::Cli::parse().command {
+        args::Command::Aws(args) => aws::run(args).await,
+    }
+}
