@@ -37,10 +37,7 @@ async fn every_rule_of_a_node_claim_refuses_what_it_must_and_nothing_beside_it()
     let mut admission = Admission::of(&client, manifest(include_str!("node_claim.yaml"))).await?;
     admission.try_all(&rows()).await;
     admission
-        .try_all(&shared::requirements(
-            "/spec/requirements",
-            Owner::NodeClaim,
-        ))
+        .try_all(&shared::requirements("/spec/requirements", Owner::Claim))
         .await;
     admission.try_all(&shared::taints("/spec/taints")).await;
     admission

@@ -52,10 +52,7 @@ async fn every_rule_of_a_node_overlay_refuses_what_it_must_and_nothing_beside_it
     let mut admission = Admission::of(&client, manifest(include_str!("node_overlay.yaml"))).await?;
     admission.try_all(&rows()).await;
     admission
-        .try_all(&shared::requirements(
-            "/spec/requirements",
-            Owner::NodeOverlay,
-        ))
+        .try_all(&shared::requirements("/spec/requirements", Owner::Overlay))
         .await;
     admission.try_all(&shared::conditions(false)).await;
     admission.assert_complete("nodeoverlays.karpenter.sh");

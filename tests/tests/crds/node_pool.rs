@@ -188,7 +188,7 @@ async fn every_rule_of_a_node_pool_refuses_what_it_must_and_nothing_beside_it() 
     admission.try_all(&disruption()).await;
     let requirements = "/spec/template/spec/requirements";
     admission
-        .try_all(&shared::requirements(requirements, Owner::NodePool))
+        .try_all(&shared::requirements(requirements, Owner::Pool))
         .await;
     admission
         .try_all(&shared::taints("/spec/template/spec/taints"))

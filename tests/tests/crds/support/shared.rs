@@ -7,9 +7,9 @@ use super::{Row, at, requirement, status};
 /// Whose requirements: the sets of forbidden keys differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
-    NodePool,
-    NodeClaim,
-    NodeOverlay,
+    Pool,
+    Claim,
+    Overlay,
 }
 
 const IN: &str = "requirements with operator 'In' must have a value defined";
@@ -19,7 +19,7 @@ const DOMAIN: &str = "label domain \"karpenter.sh\" is restricted";
 const AWS_DOMAIN: &str = "label domain \"karpenter.k8s.aws\" is restricted";
 
 fn one(requirement: Value) -> Value {
-    json!([requirement])
+    Value::Array(vec![requirement])
 }
 
 fn in_key(key: &str) -> Value {
@@ -44,7 +44,7 @@ pub(crate) fn requirements(pointer: &'static str, owner: Owner) -> Vec<Row> {
         .all_good(["Exists", "DoesNotExist"].map(bare))
         .all_bad([bare("In"), one(requirement("k", "In", &[]))], IN);
     let not_in = [bare("NotIn"), one(requirement("k", "NotIn", &[]))];
-    if owner == Owner::NodeOverlay {
+    if owner == Owner::Overlay {
         rows.push(values.all_bad(
             not_in,
             "requirements with operator 'NotIn' must have a value defined",
@@ -70,8 +70,8 @@ fn keys(pointer: &'static str, owner: Owner) -> Row {
         .all_bad(["", "-a", "a-", "a/b/c", "Upper.com/x", "a b", "/x"].map(in_key), "should match");
     let pool = in_key("karpenter.sh/nodepool");
     let row = match owner {
-        Owner::NodePool => row.bad(pool, "label \"karpenter.sh/nodepool\" is restricted"),
-        Owner::NodeClaim | Owner::NodeOverlay => row.good(pool),
+        Owner::Pool => row.bad(pool, "label \"karpenter.sh/nodepool\" is restricted"),
+        Owner::Claim | Owner::Overlay => row.good(pool),
     };
     let foreign = in_key("karpenter.k8s.aws/instance-pods");
     let own = [
@@ -80,8 +80,8 @@ fn keys(pointer: &'static str, owner: Owner) -> Row {
     ]
     .map(in_key);
     match owner {
-        Owner::NodePool | Owner::NodeClaim => row.all_good(own).bad(foreign, AWS_DOMAIN),
-        Owner::NodeOverlay => row.all_good(own).good(foreign),
+        Owner::Pool | Owner::Claim => row.all_good(own).bad(foreign, AWS_DOMAIN),
+        Owner::Overlay => row.all_good(own).good(foreign),
     }
 }
 
