@@ -133,16 +133,25 @@ impl ClusterState {
         let facts = convert::claim_facts(claim)?;
         self.unseen.remove(&facts.name);
         let name = facts.name.clone();
-        self.touch_pods_of(&name);
-        self.nodes.apply_claim(facts);
-        self.touch_pods_of(&name);
+        self.change_claim(&name, |nodes| nodes.apply_claim(facts));
         Ok(())
     }
 
-    /// Whether a claim is deleting decides whether the pods on its node need a new place.
-    fn touch_pods_of(&mut self, claim: &NodeClaimName) {
-        if let Some(node) = self.nodes.node_of_claim(claim) {
-            self.pods.touch_node(&node);
+    /// Changes a claim; when its Node thereby begins or ceases to be on its way out, the pods there
+    /// begin or cease to need a new place.
+    fn change_claim(&mut self, claim: &NodeClaimName, change: impl FnOnce(&mut Nodes)) {
+        let view = |nodes: &Nodes| {
+            nodes
+                .node_of_claim(claim)
+                .map(|node| (nodes.is_deleting(&node), node))
+        };
+        let before = view(&self.nodes);
+        change(&mut self.nodes);
+        let after = view(&self.nodes);
+        if before != after {
+            for (_, node) in before.into_iter().chain(after) {
+                self.pods.touch_node(&node);
+            }
         }
     }
 
@@ -166,8 +175,7 @@ impl ClusterState {
     /// Takes out a NodeClaim; pods planned on it are free again.
     pub fn delete_claim(&mut self, name: &NodeClaimName) {
         self.unseen.remove(name);
-        self.touch_pods_of(name);
-        self.nodes.delete_claim(name);
+        self.change_claim(name, |nodes| nodes.delete_claim(name));
         self.forget_plans_for(&NodeName(name.0.clone()));
     }
 
@@ -311,6 +319,13 @@ impl ClusterState {
     #[must_use]
     pub fn completeness(&self) -> Completeness {
         self.owners.completeness()
+    }
+
+    /// Counts, since the start, the pods that began to need a plan: they began to wait, or the place
+    /// they had is going away.
+    #[must_use]
+    pub const fn arrivals(&self) -> u64 {
+        self.pods.arrivals()
     }
 
     /// Number of pods that wait for a place.

@@ -60,6 +60,8 @@ pub(crate) struct Pods {
     listed: Chunks<Arc<Pod>>,
     positions: Positions<PodKey>,
     dirty: HashSet<PodKey>,
+    /// Counts pods that began to need a plan: they began to wait, or lost the place they had.
+    arrivals: u64,
     owners_of_pods: HashMap<Owner, Arc<Owner>>,
 }
 
@@ -110,6 +112,7 @@ impl Pods {
             self.planned.remove(&entry.uid);
             change.nodes.push(node.clone());
         }
+        self.arrivals += u64::from(change.began_to_wait);
         self.dirty.insert(key.clone());
         self.entries.insert(key, entry);
         change
@@ -232,6 +235,7 @@ impl Pods {
         if gone.is_empty() {
             return;
         }
+        self.arrivals += 1;
         self.planned.retain(|uid, _| !gone.contains(uid));
         let touched = self
             .entries
@@ -244,6 +248,11 @@ impl Pods {
     /// Nodes and NodeClaims that waiting pods are planned on.
     pub(crate) fn planned_nodes(&self) -> HashSet<NodeName> {
         self.planned.values().cloned().collect()
+    }
+
+    /// Counts pods that began to need a plan since the start.
+    pub(crate) const fn arrivals(&self) -> u64 {
+        self.arrivals
     }
 
     /// Number of pods that wait.

@@ -1,0 +1,295 @@
+//! What every controller needs: the watched kinds, the state, the cloud, and who may write.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::api::{
+    apps::v1::{DaemonSet, ReplicaSet, StatefulSet},
+    batch::v1::Job,
+    core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
+    policy::v1::PodDisruptionBudget,
+    storage::v1::StorageClass,
+};
+use kube::{Api, Client};
+use millwright_api::{Ec2NodeClass, NodeClaim, NodePool};
+use millwright_cloud::Provider;
+use millwright_model::{PodKey, Timestamp, instance_type::InstanceTypes};
+use millwright_state::{
+    ClusterState, wanted_by_job, wanted_by_replica_set, wanted_by_stateful_set,
+};
+use tokio::{
+    sync::{Notify, watch},
+    task::JoinSet,
+};
+
+use crate::{
+    events::Recorder,
+    hub::{Change, Kind, key_of, watch_kind, watch_only},
+    leader::Leadership,
+    settings::Settings,
+};
+
+/// Now, for the pure crates.
+#[must_use]
+pub fn now() -> Timestamp {
+    Timestamp(jiff::Timestamp::now().as_millisecond())
+}
+
+/// Shared by all controllers. Clones share everything.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// The Kubernetes client.
+    pub client: Client,
+    /// The cloud.
+    pub provider: Arc<dyn Provider>,
+    /// Events.
+    pub recorder: Recorder,
+    /// Who may write.
+    pub leadership: Leadership,
+    /// What the operator chose.
+    pub settings: Arc<Settings>,
+    /// Nodes.
+    pub nodes: Kind<Node>,
+    /// NodeClaims.
+    pub node_claims: Kind<NodeClaim>,
+    /// NodePools.
+    pub node_pools: Kind<NodePool>,
+    /// Node classes.
+    pub node_classes: Kind<Ec2NodeClass>,
+    /// Disruption budgets of pods.
+    pub disruption_budgets: Kind<PodDisruptionBudget>,
+    /// Rings when a pod began to wait, or when capacity was refused.
+    pub arrivals: Arc<Notify>,
+    state: Arc<Mutex<ClusterState>>,
+    pods_synced: watch::Receiver<bool>,
+}
+
+impl Context {
+    /// Starts every watch as a task of `tasks`.
+    #[must_use]
+    pub fn start(
+        client: Client,
+        provider: Arc<dyn Provider>,
+        recorder: Recorder,
+        leadership: Leadership,
+        settings: Settings,
+        tasks: &mut JoinSet<()>,
+    ) -> Self {
+        let (nodes, watch_nodes) = watch_kind(Api::all(client.clone()));
+        let (node_claims, watch_claims) = watch_kind(Api::all(client.clone()));
+        let (node_pools, watch_pools) = watch_kind(Api::all(client.clone()));
+        let (node_classes, watch_classes) = watch_kind::<Ec2NodeClass>(Api::all(client.clone()));
+        let (disruption_budgets, watch_budgets) =
+            watch_kind::<PodDisruptionBudget>(Api::all(client.clone()));
+        let (pods_done, pods_synced) = watch::channel(false);
+        let context = Self {
+            client,
+            provider,
+            recorder,
+            leadership,
+            settings: Arc::new(settings),
+            nodes,
+            node_claims,
+            node_pools,
+            node_classes,
+            disruption_budgets,
+            arrivals: Arc::default(),
+            state: Arc::default(),
+            pods_synced,
+        };
+        let ingest = context.clone();
+        tasks.spawn(watch_nodes.run(move |change| ingest.ingest_node(&change)));
+        let ingest = context.clone();
+        tasks.spawn(watch_claims.run(move |change| ingest.ingest_claim(&change)));
+        let ingest = context.clone();
+        tasks.spawn(watch_pools.run(move |change| ingest.ingest_pool(&change)));
+        tasks.spawn(watch_classes.run(|_| {}));
+        tasks.spawn(watch_budgets.run(|_| {}));
+        context.start_inputs(pods_done, tasks);
+        context
+    }
+
+    /// Watches of kinds whose objects are converted and dropped.
+    fn start_inputs(&self, pods_done: watch::Sender<bool>, tasks: &mut JoinSet<()>) {
+        let (context, api) = (self.clone(), Api::<Pod>::all(self.client.clone()));
+        tasks.spawn(watch_only(api, pods_done, move |change| {
+            context.ingest_pod(&change)
+        }));
+        let (context, api) = (self.clone(), Api::<DaemonSet>::all(self.client.clone()));
+        tasks.spawn(watch_only(api, watch::Sender::new(false), move |change| {
+            context.ingest_daemon_set(&change)
+        }));
+        self.watch_owner::<ReplicaSet>(wanted_by_replica_set, tasks);
+        self.watch_owner::<StatefulSet>(wanted_by_stateful_set, tasks);
+        self.watch_owner::<Job>(wanted_by_job, tasks);
+        let (context, api) = (
+            self.clone(),
+            Api::<PersistentVolumeClaim>::all(self.client.clone()),
+        );
+        tasks.spawn(watch_only(api, watch::Sender::new(false), move |change| {
+            if let Change::Applied(claim) = change {
+                context.state().apply_volume_claim(claim.clone());
+            }
+        }));
+        let (context, api) = (
+            self.clone(),
+            Api::<PersistentVolume>::all(self.client.clone()),
+        );
+        tasks.spawn(watch_only(api, watch::Sender::new(false), move |change| {
+            if let Change::Applied(volume) = change {
+                context.state().apply_volume(volume.clone());
+            }
+        }));
+        let (context, api) = (self.clone(), Api::<StorageClass>::all(self.client.clone()));
+        tasks.spawn(watch_only(api, watch::Sender::new(false), move |change| {
+            if let Change::Applied(class) = change {
+                context.state().apply_storage_class(class.clone());
+            }
+        }));
+    }
+
+    fn watch_owner<K>(&self, wanted: fn(&K) -> i64, tasks: &mut JoinSet<()>)
+    where
+        K: kube::Resource<DynamicType = ()>
+            + Clone
+            + std::fmt::Debug
+            + serde::de::DeserializeOwned
+            + Send
+            + Sync
+            + 'static,
+    {
+        let (context, api) = (self.clone(), Api::<K>::all(self.client.clone()));
+        tasks.spawn(watch_only(
+            api,
+            watch::Sender::new(false),
+            move |change| match change {
+                Change::Applied(owner) => {
+                    if let Some(uid) = &owner.meta().uid {
+                        context.state().want_pods(uid, wanted(owner));
+                        context.arrivals.notify_one();
+                    }
+                }
+                Change::Deleted(owner) => {
+                    if let Some(uid) = &owner.meta().uid {
+                        context.state().forget_owner(uid);
+                    }
+                }
+                // An owner that vanished while the watch was down wants pods that never come; its pods
+                // vanish with it, and without waiting pods an owner is not asked.
+                Change::Listed(_) => {}
+            },
+        ));
+    }
+
+    /// The cluster's state, for a moment; never held across an await.
+    pub fn state(&self) -> MutexGuard<'_, ClusterState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Resolves when the first list of everything that plans depend on is complete.
+    pub async fn synced(&self) {
+        let mut pods = self.pods_synced.clone();
+        let _ = pods.wait_for(|done| *done).await;
+        self.nodes.synced().await;
+        self.node_claims.synced().await;
+        self.node_pools.synced().await;
+        self.node_classes.synced().await;
+    }
+
+    /// Whether everything that plans depend on was seen.
+    #[must_use]
+    pub fn is_synced(&self) -> bool {
+        *self.pods_synced.borrow()
+            && self.nodes.is_synced()
+            && self.node_claims.is_synced()
+            && self.node_pools.is_synced()
+            && self.node_classes.is_synced()
+    }
+
+    /// The instance types of a pool's class; none while the class or its types are not known.
+    #[must_use]
+    pub fn instance_types(&self, pool: &NodePool) -> InstanceTypes {
+        let class = self
+            .node_classes
+            .get(&pool.spec.template.spec.node_class_ref.name);
+        class
+            .and_then(|class| self.provider.instance_types(&class).ok())
+            .unwrap_or_else(|| [].into())
+    }
+
+    fn ingest_pod(&self, change: &Change<'_, Pod>) {
+        match change {
+            Change::Applied(pod) => {
+                if self.state().apply_pod(pod) {
+                    self.arrivals.notify_one();
+                }
+            }
+            Change::Deleted(pod) => self
+                .state()
+                .delete_pod(&millwright_state::convert::pod_key(pod)),
+            Change::Listed(keys) => {
+                let keys = keys
+                    .iter()
+                    .filter_map(|key| key.split_once('/'))
+                    .map(|(namespace, name)| PodKey::new(namespace, name))
+                    .collect();
+                self.state().retain_pods(&keys);
+                self.arrivals.notify_one();
+            }
+        }
+    }
+
+    fn ingest_node(&self, change: &Change<'_, Node>) {
+        match change {
+            Change::Applied(node) => {
+                if let Err(error) = self.state().apply_node(node) {
+                    tracing::warn!(node = key_of(*node), %error, "node cannot be read and is not planned with");
+                }
+                self.arrivals.notify_one();
+            }
+            Change::Deleted(node) => self.state().delete_node(&key_of(*node).into()),
+            Change::Listed(keys) => {
+                self.state()
+                    .retain_nodes(&keys.iter().map(|key| key.as_str().into()).collect());
+            }
+        }
+    }
+
+    fn ingest_claim(&self, change: &Change<'_, NodeClaim>) {
+        match change {
+            Change::Applied(claim) => {
+                if let Err(error) = self.state().apply_claim(claim) {
+                    tracing::warn!(nodeclaim = key_of(*claim), %error, "nodeclaim cannot be read and is not planned with");
+                }
+            }
+            Change::Deleted(claim) => {
+                self.state().delete_claim(&key_of(*claim).into());
+                self.arrivals.notify_one();
+            }
+            Change::Listed(keys) => {
+                self.state()
+                    .retain_claims(&keys.iter().map(|key| key.as_str().into()).collect());
+            }
+        }
+    }
+
+    fn ingest_pool(&self, change: &Change<'_, NodePool>) {
+        match change {
+            Change::Applied(pool) => self.state().apply_pool((*pool).clone()),
+            Change::Deleted(pool) => self.state().delete_pool(&key_of(*pool)),
+            Change::Listed(keys) => self.state().retain_pools(keys),
+        }
+        self.arrivals.notify_one();
+    }
+
+    fn ingest_daemon_set(&self, change: &Change<'_, DaemonSet>) {
+        match change {
+            Change::Applied(set) => {
+                if let Err(error) = self.state().apply_daemon_set((*set).clone()) {
+                    tracing::warn!(daemonset = key_of(*set), %error, "daemonset cannot be read and costs nothing in plans");
+                }
+            }
+            Change::Deleted(set) => self.state().delete_daemon_set(&key_of(*set)),
+            Change::Listed(keys) => self.state().retain_daemon_sets(keys),
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! What `millwright-lifecycle` decides, carried out.

@@ -1,0 +1,7 @@
+//! Carrying out plans: the only place that creates NodeClaims.
+
+mod claim;
+mod provision;
+
+pub use claim::{LAUNCH_GROUP, node_claim};
+pub use provision::{Provisioned, provision, withdraw_idle_claims};

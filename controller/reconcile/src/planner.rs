@@ -1,0 +1,233 @@
+//! The planning loop: a closed batch window becomes a snapshot, a plan, and acts.
+//!
+//! Followers run all of it but the acts, so that a new leader's caches are warm and failing over costs
+//! one solve.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use millwright_model::{ClusterSnapshot, Timestamp};
+use millwright_scheduling::{Solution, SolveReport, check, solve};
+use millwright_telemetry as telemetry;
+
+use crate::{
+    batch::{BatchWindow, Decision, until},
+    context::{Context, now},
+    executor,
+};
+
+/// Plans kept for the admin port.
+const KEPT: usize = 20;
+/// Pods without a place are tried again at least this often: prices, stock and classes change
+/// without any event.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// A plan that was made, for people.
+#[derive(Clone, Debug)]
+pub struct PlanRecord {
+    /// Generation of the snapshot.
+    pub generation: u64,
+    /// When the snapshot was taken.
+    pub taken_at: Timestamp,
+    /// What the solver says.
+    pub report: SolveReport,
+    /// Reasons of pods without a place, with the number of pods each.
+    pub unschedulable: Vec<(usize, Vec<String>)>,
+    /// Time of the solve.
+    pub solve_time: Duration,
+    /// NodeClaims created and failed.
+    pub created: (usize, usize),
+}
+
+/// The last plans, newest first. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct PlanLog(Arc<Mutex<VecDeque<PlanRecord>>>);
+
+impl PlanLog {
+    fn push(&self, record: PlanRecord) {
+        let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        records.push_front(record);
+        records.truncate(KEPT);
+    }
+
+    /// The records, newest first.
+    #[must_use]
+    pub fn records(&self) -> Vec<PlanRecord> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .cloned()
+            .collect()
+    }
+}
+
+/// Runs until the task is dropped.
+pub async fn run(context: Context, log: PlanLog) {
+    context.synced().await;
+    let mut planner = Planner {
+        window: BatchWindow::new(context.settings.batch),
+        seen: 0,
+        unplaced: false,
+        led: false,
+        retry_at: Instant::now(),
+        context,
+        log,
+    };
+    loop {
+        planner.turn().await;
+    }
+}
+
+struct Planner {
+    context: Context,
+    log: PlanLog,
+    window: BatchWindow,
+    /// Arrivals that the window was told of.
+    seen: u64,
+    /// Whether the last plan left pods without a place, or a NodeClaim could not be created.
+    unplaced: bool,
+    /// Whether the last turn was taken as leader.
+    led: bool,
+    retry_at: Instant,
+}
+
+impl Planner {
+    /// Waits for news or a deadline, and plans if it is time.
+    async fn turn(&mut self) {
+        let now = now();
+        self.note_arrivals(now);
+        let completeness = self.context.state().completeness();
+        let wait = match self.window.decide(now, completeness) {
+            Decision::Plan => {
+                self.plan().await;
+                return;
+            }
+            Decision::WaitUntil(due) => until(now, due),
+            Decision::Closed => RETRY,
+        };
+        let news = self.context.arrivals.notified();
+        let _ = tokio::time::timeout(wait.min(RETRY), news).await;
+    }
+
+    fn note_arrivals(&mut self, now: Timestamp) {
+        let arrivals = self.context.state().arrivals();
+        let fresh = arrivals.saturating_sub(self.seen);
+        self.seen = arrivals;
+        let became_leader = self.context.leadership.is_leader() && !self.led;
+        self.led = self.context.leadership.is_leader();
+        let retry = self.unplaced && Instant::now() >= self.retry_at;
+        if fresh > 0 {
+            self.window.arrive(now, fresh);
+        } else if became_leader || retry {
+            self.window.arrive(now, 1);
+            self.retry_at = Instant::now() + RETRY;
+        }
+    }
+
+    async fn plan(&mut self) {
+        let context = &self.context;
+        let (snapshot, errors) =
+            context
+                .state()
+                .snapshot(now(), context.settings.anticipation, |pool| {
+                    context.instance_types(pool)
+                });
+        for error in errors {
+            tracing::warn!(%error, "nodepool cannot be read and is not planned with");
+        }
+        if snapshot.pods.is_empty() {
+            self.unplaced = false;
+            if context.leadership.is_leader() {
+                executor::withdraw_idle_claims(context, snapshot.taken_at).await;
+            }
+            return;
+        }
+        let Some((solution, solve_time)) = self.solve(&snapshot).await else {
+            return;
+        };
+        let context = &self.context;
+        let outcome = executor::provision(context, &snapshot, &solution.plan).await;
+        if context.leadership.is_leader() {
+            executor::withdraw_idle_claims(context, snapshot.taken_at).await;
+        }
+        self.unplaced = !solution.plan.unschedulable.is_empty() || outcome.failed > 0;
+        self.retry_at = Instant::now() + RETRY;
+        self.record(
+            &snapshot,
+            &solution,
+            solve_time,
+            (outcome.created, outcome.failed),
+        );
+    }
+
+    /// Solves on a thread of its own, never on one that serves connections.
+    async fn solve(&self, snapshot: &Arc<ClusterSnapshot>) -> Option<(Solution, Duration)> {
+        let mut settings = self.context.settings.solve.clone();
+        settings.workers = self.context.settings.workers();
+        let input = Arc::clone(snapshot);
+        let solved = tokio::task::spawn_blocking(move || {
+            let started = Instant::now();
+            let solution = solve(&input, &settings);
+            let elapsed = started.elapsed();
+            let verdict = check(&input, &solution.plan);
+            (solution, elapsed, verdict)
+        })
+        .await;
+        match solved {
+            Ok((solution, elapsed, Ok(()))) => Some((solution, elapsed)),
+            Ok((_, _, Err(violations))) => {
+                telemetry::plan_rejected();
+                tracing::error!(count = violations.len(), first = ?violations.first(), "plan violates its rules and was discarded");
+                None
+            }
+            Err(error) => {
+                tracing::error!(%error, "solver panicked");
+                None
+            }
+        }
+    }
+
+    fn record(
+        &self,
+        snapshot: &ClusterSnapshot,
+        solution: &Solution,
+        solve_time: Duration,
+        created: (usize, usize),
+    ) {
+        let report = &solution.report;
+        telemetry::solved(solve_time, report.pods);
+        tracing::info!(
+            generation = snapshot.generation,
+            pods = report.pods,
+            scheduled = report.scheduled,
+            new_nodes = report.new_nodes,
+            solve_ms = solve_time.as_secs_f64() * 1e3,
+            price_per_hour = report.price_per_hour.as_dollars(),
+            leader = self.context.leadership.is_leader(),
+            "planned"
+        );
+        let unschedulable = solution
+            .plan
+            .unschedulable
+            .iter()
+            .map(|group| {
+                (
+                    group.pods.len(),
+                    group.reasons.iter().map(ToString::to_string).collect(),
+                )
+            })
+            .collect();
+        self.log.push(PlanRecord {
+            generation: snapshot.generation,
+            taken_at: snapshot.taken_at,
+            report: report.clone(),
+            unschedulable,
+            solve_time,
+            created,
+        });
+    }
+}

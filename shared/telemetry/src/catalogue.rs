@@ -1,0 +1,148 @@
+//! Every metric: name, kind, help.
+//!
+//! Source: disruption specification 6.4, operations specification 7. Names that start with
+//! `karpenter_` are Karpenter's and are what dashboards query; `millwright_` is what it has no twin of.
+
+use metrics::{describe_counter, describe_gauge, describe_histogram};
+
+/// What a metric measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// A distribution of seconds.
+    Histogram,
+}
+
+/// One metric.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// Full name.
+    pub name: &'static str,
+    /// What it measures.
+    pub kind: Kind,
+    /// One sentence.
+    pub help: &'static str,
+}
+
+const fn metric(name: &'static str, kind: Kind, help: &'static str) -> Metric {
+    Metric { name, kind, help }
+}
+
+/// All metrics, by name.
+pub const CATALOGUE: &[Metric] = &[
+    metric(
+        "karpenter_cloudprovider_errors_total",
+        Kind::Counter,
+        "Errors of calls to the cloud, by method and reason.",
+    ),
+    metric(
+        "karpenter_cluster_state_node_count",
+        Kind::Gauge,
+        "Nodes and NodeClaims in the cluster state.",
+    ),
+    metric(
+        "karpenter_cluster_state_synced",
+        Kind::Gauge,
+        "1 when everything that plans depend on was seen.",
+    ),
+    metric(
+        "karpenter_nodeclaims_created_total",
+        Kind::Counter,
+        "NodeClaims created, by NodePool and reason.",
+    ),
+    metric(
+        "karpenter_nodeclaims_disrupted_total",
+        Kind::Counter,
+        "NodeClaims chosen for disruption, by NodePool and reason.",
+    ),
+    metric(
+        "karpenter_nodeclaims_terminated_total",
+        Kind::Counter,
+        "NodeClaims whose object is gone, by NodePool.",
+    ),
+    metric(
+        "karpenter_nodes_created_total",
+        Kind::Counter,
+        "Nodes that registered for a NodeClaim, by NodePool.",
+    ),
+    metric(
+        "karpenter_nodes_terminated_total",
+        Kind::Counter,
+        "Nodes whose object is gone, by NodePool.",
+    ),
+    metric(
+        "karpenter_scheduler_ignored_pods_count",
+        Kind::Gauge,
+        "Pods that are invalid for planning.",
+    ),
+    metric(
+        "karpenter_scheduler_queue_depth",
+        Kind::Gauge,
+        "Pods in the last planning pass.",
+    ),
+    metric(
+        "karpenter_scheduler_scheduling_duration_seconds",
+        Kind::Histogram,
+        "Duration of planning passes.",
+    ),
+    metric(
+        "karpenter_scheduler_unschedulable_pods_count",
+        Kind::Gauge,
+        "Pods that the last plan left without a place.",
+    ),
+    metric(
+        "leader_election_master_status",
+        Kind::Gauge,
+        "1 when this process leads.",
+    ),
+    metric(
+        "millwright_scheduler_plans_rejected_total",
+        Kind::Counter,
+        "Plans that broke their own rules and were discarded.",
+    ),
+];
+
+/// Upstream's duration buckets, seconds.
+pub(crate) const DURATION_BUCKETS: &[f64] = &[
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9,
+    1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0,
+    25.0, 30.0, 40.0, 50.0, 60.0,
+];
+
+pub(crate) fn describe() {
+    for metric in CATALOGUE {
+        match metric.kind {
+            Kind::Counter => describe_counter!(metric.name, metric.help),
+            Kind::Gauge => describe_gauge!(metric.name, metric.help),
+            Kind::Histogram => describe_histogram!(metric.name, metric.help),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_catalogue_is_sorted_and_helps() {
+        assert!(CATALOGUE.is_sorted_by_key(|metric| metric.name));
+        assert!(CATALOGUE.iter().all(|metric| metric.help.ends_with('.')));
+    }
+
+    #[test]
+    fn every_metric_that_is_emitted_is_in_the_catalogue() {
+        let source = include_str!("lib.rs");
+        let emitted: Vec<&str> = ["counter!(\"", "gauge!(\"", "histogram!(\""]
+            .iter()
+            .flat_map(|macro_name| source.split(macro_name).skip(1))
+            .filter_map(|rest| rest.split('"').next())
+            .collect();
+        assert!(emitted.len() > 10);
+        for name in emitted {
+            assert!(CATALOGUE.iter().any(|metric| metric.name == name), "{name}");
+        }
+    }
+}
