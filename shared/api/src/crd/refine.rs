@@ -26,6 +26,7 @@ impl Schema {
             root.remove("title");
         }
         walk(&mut root, &mut |node| {
+            unwrap_description(node);
             drop_null(node);
             drop_formats_unknown_to_kubernetes(node);
             write_quantities_out(node);
@@ -88,6 +89,13 @@ fn walk(node: &mut Value, change: &mut impl FnMut(&mut Map<String, Value>)) {
         for property in properties.values_mut() {
             walk(property, change);
         }
+    }
+}
+
+/// Comments are wrapped where the source is; `kubectl explain` wraps by itself.
+fn unwrap_description(node: &mut Map<String, Value>) {
+    if let Some(Value::String(text)) = node.get_mut("description") {
+        *text = text.replace('\n', " ");
     }
 }
 
