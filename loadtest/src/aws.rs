@@ -23,8 +23,8 @@ pub(crate) async fn run(args: AwsArgs) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
     writeln!(
         out,
-        "AWS_ENDPOINT_URL={} AWS_REGION={region} AWS_DEFAULT_REGION={region} AWS_ACCESS_KEY_ID=simulated \
-         AWS_SECRET_ACCESS_KEY=simulated",
+        "AWS_ENDPOINT_URL={} AWS_REGION={region} AWS_DEFAULT_REGION={region} \
+         AWS_ACCESS_KEY_ID=simulated AWS_SECRET_ACCESS_KEY=simulated",
         sim.endpoint()
     )?;
     writeln!(

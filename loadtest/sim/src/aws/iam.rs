@@ -146,10 +146,10 @@ pub(crate) fn answer(
             let name = params.required("RoleName")?;
             world.iam.check_role(name)?;
             Ok(reply(&mut |xml| {
-                xml.element("Role", |xml| write_role(xml, world, name))
+                xml.element("Role", |xml| write_role(xml, world, name));
             }))
         }
-        "ListInstanceProfiles" => list(world, params, &reply),
+        "ListInstanceProfiles" => list(world, action, params, request_id),
         _ => {
             change(world, action, params)?;
             Ok(reply(&mut |_| {}))
@@ -265,8 +265,9 @@ fn create(world: &mut World, params: &Params) -> Result<Profile, ApiError> {
 
 fn list(
     world: &World,
+    action: &str,
     params: &Params,
-    reply: &dyn Fn(&mut dyn FnMut(&mut Xml)) -> String,
+    request_id: &str,
 ) -> Result<String, ApiError> {
     let size = params.number::<usize>("MaxItems")?.unwrap_or(ITEMS_DEFAULT);
     if !(1..=ITEMS_MAX).contains(&size) {
@@ -283,7 +284,7 @@ fn list(
         .values()
         .filter(|profile| profile.path.starts_with(prefix));
     let (profiles, marker) = page.of_list(found);
-    Ok(reply(&mut |xml| {
+    Ok(reply(action, request_id, &mut |xml| {
         xml.value("IsTruncated", marker.is_some());
         xml.optional("Marker", marker.as_deref());
         xml.element("InstanceProfiles", |xml| {

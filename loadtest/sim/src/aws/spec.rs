@@ -166,7 +166,9 @@ impl LaunchSpec {
     /// Lays what a request says over what its launch template says. Lists are replaced as a
     /// whole, tags are united with those of the request in front.
     pub(crate) fn overlaid_by(&self, over: &Self) -> Self {
-        let either = |over: &Option<String>, under: &Option<String>| over.clone().or(under.clone());
+        let either = |over: &Option<String>, under: &Option<String>| {
+            over.as_ref().or(under.as_ref()).cloned()
+        };
         let list = |over: &Vec<String>, under: &Vec<String>| {
             if over.is_empty() {
                 under.clone()

@@ -33,16 +33,16 @@ impl Xml {
 
     /// An element with elements in it.
     pub(crate) fn element(&mut self, name: &str, content: impl FnOnce(&mut Self)) {
-        self.out.push('<');
-        self.out.push_str(name);
-        self.out.push('>');
+        self.open(name);
         content(self);
         self.close(name);
     }
 
     /// An element with text.
     pub(crate) fn text(&mut self, name: &str, text: &str) {
-        self.element(name, |xml| escape(&mut xml.out, text));
+        self.open(name);
+        escape(&mut self.out, text);
+        self.close(name);
     }
 
     /// An element with text, if there is any.
@@ -83,6 +83,12 @@ impl Xml {
         });
     }
 
+    fn open(&mut self, name: &str) {
+        self.out.push('<');
+        self.out.push_str(name);
+        self.out.push('>');
+    }
+
     fn close(&mut self, name: &str) {
         self.out.push_str("</");
         self.out.push_str(name);
@@ -91,18 +97,21 @@ impl Xml {
 }
 
 fn escape(out: &mut String, text: &str) {
+    // All special characters are ASCII, so a search by bytes finds character boundaries; by
+    // characters it would take most of the time of a large answer.
+    let special = |byte: &u8| matches!(byte, b'&' | b'<' | b'>' | b'"' | b'\r');
     let mut rest = text;
-    while let Some(at) = rest.find(['&', '<', '>', '"', '\r']) {
-        let (plain, special) = rest.split_at(at);
+    while let Some(at) = rest.as_bytes().iter().position(special) {
+        let (plain, from_special) = rest.split_at(at);
         out.push_str(plain);
-        out.push_str(match special.as_bytes().first() {
+        out.push_str(match from_special.as_bytes().first() {
             Some(b'&') => "&amp;",
             Some(b'<') => "&lt;",
             Some(b'>') => "&gt;",
             Some(b'\r') => "&#13;",
             _ => "&quot;",
         });
-        rest = special.get(1..).unwrap_or_default();
+        rest = from_special.get(1..).unwrap_or_default();
     }
     out.push_str(rest);
 }

@@ -175,7 +175,7 @@ pub(super) fn write_reservation(xml: &mut Xml, instances: &[Arc<Instance>], acco
     xml.text("ownerId", account);
     xml.element("groupSet", |_| {});
     xml.list("instancesSet", instances, |xml, instance| {
-        write(xml, instance, account)
+        write(xml, instance, account);
     });
 }
 

@@ -6,6 +6,7 @@ use super::super::filter::{Filterable, Filters};
 use super::super::image::Image;
 use super::super::page::Limits;
 use super::super::tags::{self, Tags};
+use super::super::xml::Xml;
 use super::Call;
 
 impl Filterable for Image {
@@ -98,40 +99,42 @@ pub(super) fn describe(call: &Call<'_>) -> Result<String, ApiError> {
     });
     let (images, token) = page.of_list(found);
     Ok(call.reply(|xml| {
-        xml.list("imagesSet", images, |xml, image| {
-            xml.text("imageId", &image.id);
-            let owner = image.owner_alias.unwrap_or(&image.owner_id);
-            xml.text("imageLocation", &format!("{owner}/{}", image.name));
-            xml.text("imageState", "available");
-            xml.text("imageOwnerId", &image.owner_id);
-            xml.text("creationDate", &image.creation_date());
-            xml.value("isPublic", image.owner_alias.is_some());
-            xml.text("architecture", image.architecture);
-            xml.text("imageType", "machine");
-            if image.windows {
-                xml.text("platform", "windows");
-            }
-            xml.optional("imageOwnerAlias", image.owner_alias);
-            xml.text("name", &image.name);
-            xml.text("description", &image.name);
-            xml.text("rootDeviceType", "ebs");
-            xml.text("rootDeviceName", image.root_device());
-            xml.text("virtualizationType", "hvm");
-            xml.text("hypervisor", "xen");
-            xml.value("enaSupport", true);
-            xml.text(
-                "platformDetails",
-                if image.windows {
-                    "Windows"
-                } else {
-                    "Linux/UNIX"
-                },
-            );
-            xml.optional("deprecationTime", image.deprecated_ms.map(iso).as_deref());
-            tags::write(xml, &image.tags);
-        });
+        xml.list("imagesSet", images, |xml, image| write(xml, image));
         xml.optional("nextToken", token.as_deref());
     }))
+}
+
+fn write(xml: &mut Xml, image: &Image) {
+    xml.text("imageId", &image.id);
+    let owner = image.owner_alias.unwrap_or(&image.owner_id);
+    xml.text("imageLocation", &format!("{owner}/{}", image.name));
+    xml.text("imageState", "available");
+    xml.text("imageOwnerId", &image.owner_id);
+    xml.text("creationDate", &image.creation_date());
+    xml.value("isPublic", image.owner_alias.is_some());
+    xml.text("architecture", image.architecture);
+    xml.text("imageType", "machine");
+    if image.windows {
+        xml.text("platform", "windows");
+    }
+    xml.optional("imageOwnerAlias", image.owner_alias);
+    xml.text("name", &image.name);
+    xml.text("description", &image.name);
+    xml.text("rootDeviceType", "ebs");
+    xml.text("rootDeviceName", image.root_device());
+    xml.text("virtualizationType", "hvm");
+    xml.text("hypervisor", "xen");
+    xml.value("enaSupport", true);
+    xml.text(
+        "platformDetails",
+        if image.windows {
+            "Windows"
+        } else {
+            "Linux/UNIX"
+        },
+    );
+    xml.optional("deprecationTime", image.deprecated_ms.map(iso).as_deref());
+    tags::write(xml, &image.tags);
 }
 
 /// # Errors

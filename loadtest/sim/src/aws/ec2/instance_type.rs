@@ -260,7 +260,7 @@ fn write_network(xml: &mut Xml, facts: &TypeFacts) {
         xml.value("efaSupported", facts.max_efa() > 0);
         if facts.max_efa() > 0 {
             xml.element("efaInfo", |xml| {
-                xml.value("maximumEfaInterfaces", facts.max_efa())
+                xml.value("maximumEfaInterfaces", facts.max_efa());
             });
         }
         xml.value("encryptionInTransitSupported", facts.encrypts_in_transit());

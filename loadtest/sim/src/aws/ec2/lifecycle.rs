@@ -109,7 +109,7 @@ impl Filterable for PlacementGroup {
 pub(super) fn describe_placement_groups(call: &Call<'_>) -> Result<String, ApiError> {
     Filters::of::<PlacementGroup>(call.params, true)?;
     let (ids, names) = (call.params.texts("GroupId"), call.params.texts("GroupName"));
-    if let Some(name) = ids.first().or(names.first()) {
+    if let Some(name) = ids.iter().chain(&names).next() {
         return Err(ApiError::new(
             "InvalidPlacementGroup.Unknown",
             format!("The Placement Group '{name}' is unknown."),

@@ -122,7 +122,7 @@ pub(super) fn describe(call: &Call<'_>) -> Result<String, ApiError> {
     statuses.truncate(limit);
     Ok(call.reply(|xml| {
         xml.list("instanceStatusSet", statuses, |xml, status| {
-            write(xml, &status)
+            write(xml, &status);
         });
         xml.optional("nextToken", token.as_deref());
     }))

@@ -258,10 +258,9 @@ pub(super) fn describe(call: &Call<'_>) -> Result<String, ApiError> {
         .filter(|(_, template)| names.is_empty() || names.contains(&template.name.as_str()))
         .filter(|(_, template)| filters.accept(&***template));
     let mut templates: Vec<_> = found.take(page.limit + 1).collect();
-    let token = match templates.get(page.limit) {
-        Some((ordinal, _)) => Some(page.token(**ordinal)),
-        None => None,
-    };
+    let token = templates
+        .get(page.limit)
+        .map(|(ordinal, _)| page.token(**ordinal));
     templates.truncate(page.limit);
     Ok(call.reply(|xml| {
         xml.list("launchTemplates", templates, |xml, (_, template)| {

@@ -13,7 +13,10 @@ async fn an_instance_passes_through_its_states_on_the_clock() {
         let answer = rig
             .ec2("DescribeInstances", &format!("InstanceId.1={id}"))
             .await;
-        answer.first("name").unwrap_or(answer.code()).to_owned()
+        answer
+            .first("name")
+            .unwrap_or_else(|| answer.code())
+            .to_owned()
     };
     assert_eq!(state().await, "pending");
     rig.pass(8);
