@@ -44,8 +44,16 @@ async fn boto3_accepts_the_simulated_aws() {
         .env("AWS_CONFIG_FILE", "/dev/null")
         .env("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
         .env("PYTHONDONTWRITEBYTECODE", "1");
-    let mut script = Service::spawn("boto3", command, folder.path()).expect("Python starts");
-    script.line_with("all sections passed", BOUND).await;
+    let script = tokio::process::Command::from(command)
+        .kill_on_drop(true)
+        .output();
+    let output = tokio::time::timeout(BOUND, script)
+        .await
+        .expect("the script ends within the bound")
+        .expect("Python starts");
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout).trim(), "all sections passed");
     simulator
         .terminate(BOUND)
         .await
