@@ -1,3 +1,4 @@
 //! Simulators of AWS, the Kubernetes API, kubelets and the kube-scheduler
 
 pub mod aws;
+pub mod kubelet;

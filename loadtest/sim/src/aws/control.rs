@@ -279,7 +279,7 @@ fn steer(sim: &Sim, path: &str, body: &[u8]) -> Result<Answer, Answer> {
             let Body { body } = read(body)?;
             let mut world = sim.world();
             let queue = world.config.interruption_queue.clone().unwrap_or_default();
-            let (id, now_ms) = (world.ids.uuid(), world.now_ms);
+            let (id, now_ms) = (world.message_ids.uuid(), world.now_ms);
             world.queues.deliver(&queue, id, body, now_ms);
         }
         "images" => {

@@ -59,7 +59,7 @@ pub(crate) fn envelope(
     };
     json!({
         "version": "0",
-        "id": world.ids.uuid(),
+        "id": world.message_ids.uuid(),
         "detail-type": detail_type,
         "source": source,
         "account": account,
@@ -73,7 +73,7 @@ pub(crate) fn envelope(
 
 fn scheduled_change(world: &mut World, instance_id: &str, code: &str) -> Value {
     json!({
-        "eventArn": format!("arn:aws:health:{}::event/EC2/{code}/{}", world.config.region, world.ids.uuid()),
+        "eventArn": format!("arn:aws:health:{}::event/EC2/{code}/{}", world.config.region, world.message_ids.uuid()),
         "service": "EC2",
         "eventTypeCode": code,
         "eventTypeCategory": "scheduledChange",

@@ -233,6 +233,25 @@ mod tests {
         }
     }
 
+    /// The definition: a star takes any number of characters, tried one after the other.
+    fn naive(pattern: &[char], value: &[char]) -> bool {
+        match pattern.split_first() {
+            None => value.is_empty(),
+            Some(('*', rest)) => (0..=value.len()).any(|taken| naive(rest, &value[taken..])),
+            Some((c, rest)) => value
+                .split_first()
+                .is_some_and(|(first, left)| (*c == '?' || c == first) && naive(rest, left)),
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn wildcards_match_as_defined(pattern in "[ab*?]{0,8}", value in "[ab]{0,10}") {
+            let (p, v): (Vec<char>, Vec<char>) = (pattern.chars().collect(), value.chars().collect());
+            assert_eq!(Pattern::new(&pattern).matches(&value), naive(&p, &v));
+        }
+    }
+
     #[test]
     fn values_are_alternatives_and_filters_add_up() {
         assert!(accepts(

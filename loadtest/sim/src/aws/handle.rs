@@ -235,7 +235,7 @@ impl AwsWorld {
         let Some(queue) = world.config.interruption_queue.clone() else {
             return false;
         };
-        let (id, now_ms) = (world.ids.uuid(), world.now_ms);
+        let (id, now_ms) = (world.message_ids.uuid(), world.now_ms);
         world.queues.deliver(&queue, id, body.into(), now_ms);
         true
     }
@@ -324,6 +324,12 @@ impl AwsWorld {
     #[must_use]
     pub fn calls(&self) -> BTreeMap<String, CallCount> {
         self.sim.faults().calls()
+    }
+
+    /// Compares what is kept by increments with a count from scratch.
+    #[cfg(test)]
+    pub(crate) fn check(&self, pools: &[(&'static str, &str, super::CapacityType, u32)]) {
+        self.sim.world().check(pools);
     }
 
     /// Starts over: no instances, templates, profiles, messages, faults or counts.

@@ -147,6 +147,15 @@ impl Params {
 mod tests {
     use super::Params;
 
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
+            if let Err(error) = Params::parse(&bytes) {
+                assert_eq!(error.code, "MalformedQueryString");
+            }
+        }
+    }
+
     fn parsed(form: &str) -> Params {
         Params::parse(form.as_bytes()).expect("well-formed")
     }

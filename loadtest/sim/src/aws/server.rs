@@ -105,7 +105,7 @@ async fn answer(sim: &Sim, request: Request<Incoming>) -> Result<Response<Full<B
         let (status, value) = control::answer(sim, &head.method, path, &body);
         return Ok(respond(status, "application/json", value.to_string()));
     }
-    let request_id = sim.world().ids.uuid();
+    let request_id = sim.world().message_ids.uuid();
     let Recognised {
         service,
         action,

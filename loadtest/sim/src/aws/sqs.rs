@@ -315,7 +315,7 @@ fn send(sim: &Sim, input: &Value) -> Result<(String, String), ApiError> {
         )));
     }
     let mut world = sim.world();
-    let (id, now_ms) = (world.ids.uuid(), world.now_ms);
+    let (id, now_ms) = (world.message_ids.uuid(), world.now_ms);
     world
         .queues
         .of_url(input)?

@@ -4,6 +4,7 @@
 //! are the behaviours, on a clock that the test moves.
 
 mod client;
+mod consistency;
 mod control;
 mod fleet;
 mod instances;

@@ -35,7 +35,10 @@ const TOKENS_MAX: usize = 100_000;
 pub(crate) struct World {
     pub(crate) config: Arc<AwsSimConfig>,
     pub(crate) now_ms: u64,
+    /// Of resources. Only changes draw from it, so reads do not shift what comes later.
     pub(crate) ids: Ids,
+    /// Of requests, events and messages.
+    pub(crate) message_ids: Ids,
     pub(crate) network: Network,
     pub(crate) images: Images,
     pub(crate) templates: Templates,
@@ -88,6 +91,7 @@ impl World {
         Self {
             now_ms,
             ids: Ids::new(config.seed),
+            message_ids: Ids::new(!config.seed),
             network: Network::new(&config),
             images: Images::new(config.seed, now_ms),
             templates: Templates::default(),
@@ -240,7 +244,7 @@ impl World {
 
     fn deliver(&mut self, body: String) {
         if let Some(name) = self.config.interruption_queue.clone() {
-            let (id, now_ms) = (self.ids.uuid(), self.now_ms);
+            let (id, now_ms) = (self.message_ids.uuid(), self.now_ms);
             self.queues.deliver(&name, id, body, now_ms);
         }
     }
@@ -391,6 +395,55 @@ impl Tokens {
             && let Some(oldest) = self.order.pop_front()
         {
             self.answers.remove(&oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+impl World {
+    /// Compares everything that is kept by increments with a count from scratch. `pools` are
+    /// the pools that were given a capacity, with it.
+    pub(crate) fn check(&self, pools: &[(&'static str, &str, CapacityType, u32)]) {
+        let holding: Vec<&Arc<Instance>> = self
+            .instances
+            .from(0)
+            .filter(|i| i.state != InstanceState::Terminated)
+            .collect();
+        let count = |test: &dyn Fn(&Instance) -> bool| {
+            u32::try_from(holding.iter().filter(|i| test(i)).count()).unwrap_or(u32::MAX)
+        };
+        for subnet in self.network.subnets.values() {
+            let size = 1 << (32 - u32::from(subnet.cidr.1));
+            let used = count(&|i| i.subnet_id == subnet.id);
+            assert_eq!(
+                subnet.available_addresses(),
+                size - 5 - used,
+                "addresses of {}",
+                subnet.id
+            );
+        }
+        let mut addresses: Vec<_> = holding.iter().map(|i| i.private_ip).collect();
+        addresses.sort();
+        addresses.dedup();
+        assert_eq!(addresses.len(), holding.len(), "no address is used twice");
+        for capacity_type in [CapacityType::OnDemand, CapacityType::Spot] {
+            let used: u32 = holding
+                .iter()
+                .filter(|i| i.capacity_type == capacity_type)
+                .map(|i| i.facts.vcpu)
+                .sum();
+            assert_eq!(
+                self.vcpus.get(&capacity_type).copied().unwrap_or(0),
+                used,
+                "vCPUs"
+            );
+        }
+        for &(name, zone, capacity_type, given) in pools {
+            let used = count(&|i| {
+                i.facts.name == name && &*i.zone.name == zone && i.capacity_type == capacity_type
+            });
+            let free = self.capacity.free(name, zone, capacity_type);
+            assert_eq!(free, Some(given - used), "capacity of {name} in {zone}");
         }
     }
 }
