@@ -35,7 +35,7 @@ pub fn now() -> Timestamp {
 }
 
 /// Shared by all controllers. Clones share everything.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Context {
     /// The Kubernetes client.
     pub client: Client,
@@ -61,6 +61,14 @@ pub struct Context {
     pub arrivals: Arc<Notify>,
     state: Arc<Mutex<ClusterState>>,
     pods_synced: watch::Receiver<bool>,
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Context {

@@ -111,12 +111,19 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Kind<K> {
 }
 
 /// The driving half of a [`Kind`].
-#[derive(Debug)]
-pub struct Watch<K: Resource<DynamicType = ()> + 'static> {
+pub struct Watch<K: Resource<DynamicType = ()> + Clone + 'static> {
     api: Api<K>,
     writer: Writer<K>,
     news: broadcast::Sender<String>,
     synced: watch::Sender<bool>,
+}
+
+impl<K: Resource<DynamicType = ()> + Clone + 'static> std::fmt::Debug for Watch<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch")
+            .field("kind", &K::kind(&()))
+            .finish_non_exhaustive()
+    }
 }
 
 /// Prepares the watch of a kind.

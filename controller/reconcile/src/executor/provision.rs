@@ -13,9 +13,9 @@ use kube::{
     api::{DeleteParams, PostParams, Preconditions},
 };
 use millwright_api::{NodeClaim, conditions};
+use millwright_model::plan::RefusalKind;
 use millwright_model::{
-    ClusterSnapshot, NodeClaimProposal, NodeName, Plan, Pod, PodIndex, RefusalKind, Resources,
-    Span, Timestamp,
+    ClusterSnapshot, NodeClaimProposal, NodeName, Plan, Pod, PodIndex, Resources, Span, Timestamp,
 };
 use millwright_telemetry as telemetry;
 
