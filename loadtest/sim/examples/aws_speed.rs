@@ -55,7 +55,7 @@ impl Bench {
         let at = |share: usize| times.get(calls * share / 100).copied().unwrap_or_default();
         writeln!(
             std::io::stdout(),
-            "{name:<44} p50 {:>9.2?}  p95 {:>9.2?}",
+            "{name:<40} p50 {:>9.2?}  p95 {:>9.2?}  {bytes:>9} bytes",
             at(50),
             at(95)
         )?;

@@ -17,33 +17,17 @@ async fn run(seed: u64) -> Vec<String> {
     })
     .await;
     rig.template("tpl").await;
-    let mut pools: Vec<(&'static str, &str, CapacityType, u32)> = Vec::new();
     let mut draws = Ids::new(seed);
+    let pools = limited_pools(&rig, &mut draws);
     let mut below = |bound: u64| draws.draw() % bound;
-    for (name, capacity_type) in [("m5.large", OnDemand), ("m5.xlarge", Spot)] {
-        let given = u32::try_from(3 + below(6)).expect("small");
-        let pattern = PoolPattern {
-            instance_type: Some(name.to_owned()),
-            zone: Some("us-east-1a".to_owned()),
-            capacity_type: Some(capacity_type),
-        };
-        rig.world.set_capacity(pattern, Some(given));
-        pools.push((name, "us-east-1a", capacity_type, given));
-    }
     let mut alive: Vec<String> = Vec::new();
     for _ in 0..STEPS {
         match below(6) {
             0..=2 => {
-                let letters: Vec<char> = ('a'..='c').collect();
-                let mut offers = Vec::new();
-                for (name, letter) in TYPES
+                let all = TYPES
                     .iter()
-                    .flat_map(|t| letters.iter().map(move |l| (*t, *l)))
-                {
-                    if below(3) > 0 {
-                        offers.push((name, letter));
-                    }
-                }
+                    .flat_map(|name| ['a', 'b', 'c'].map(|letter| (*name, letter)));
+                let offers: Vec<_> = all.filter(|_| below(3) > 0).collect();
                 let capacity_type = if below(2) == 0 { "spot" } else { "on-demand" };
                 let count = u32::try_from(1 + below(8)).expect("small");
                 if !offers.is_empty() {
@@ -84,6 +68,26 @@ async fn run(seed: u64) -> Vec<String> {
             )
         })
         .collect()
+}
+
+/// A pool with the capacity that it was given.
+type Pool = (&'static str, &'static str, CapacityType, u32);
+
+/// Gives some pools a capacity.
+fn limited_pools(rig: &Rig, draws: &mut Ids) -> Vec<Pool> {
+    let zone = "us-east-1a";
+    [("m5.large", OnDemand), ("m5.xlarge", Spot)]
+        .map(|(name, capacity_type)| {
+            let given = u32::try_from(3 + draws.draw() % 6).expect("small");
+            let pattern = PoolPattern {
+                instance_type: Some(name.to_owned()),
+                zone: Some(zone.to_owned()),
+                capacity_type: Some(capacity_type),
+            };
+            rig.world.set_capacity(pattern, Some(given));
+            (name, zone, capacity_type, given)
+        })
+        .to_vec()
 }
 
 #[tokio::test]
