@@ -3,7 +3,12 @@
 //! A watch that ends is resumed where it stopped; when that is no longer possible (410 Gone), the
 //! kind is listed again and what is missing counts as deleted. A closed watch is never success.
 
-use std::{collections::HashSet, fmt::Debug, hash::Hash, sync::Arc};
+use std::{
+    collections::HashSet,
+    fmt::{self, Debug},
+    hash::Hash,
+    sync::Arc,
+};
 
 use futures::{StreamExt, TryStreamExt};
 use kube::{
@@ -118,8 +123,8 @@ pub struct Watch<K: Resource<DynamicType = ()> + Clone + 'static> {
     synced: watch::Sender<bool>,
 }
 
-impl<K: Resource<DynamicType = ()> + Clone + 'static> std::fmt::Debug for Watch<K> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl<K: Resource<DynamicType = ()> + Clone + 'static> Debug for Watch<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watch")
             .field("kind", &K::kind(&()))
             .finish_non_exhaustive()

@@ -12,8 +12,8 @@ use k8s_openapi::api::{
 };
 use millwright_api::{NodeClaim, NodePool};
 use millwright_model::{
-    ClusterSnapshot, DaemonPod, NodeClaimName, NodeName, NodePoolName, PodKey, PodUid, Resources,
-    Span, Timestamp, instance_type::InstanceTypes,
+    ClusterSnapshot, DaemonPod, Name, NodeClaimName, NodeName, NodePoolName, PodKey, PodUid,
+    Resources, Span, Timestamp, instance_type::InstanceTypes,
 };
 
 use crate::{
@@ -45,6 +45,8 @@ pub struct ClusterState {
     classes: BTreeMap<String, StorageClass>,
     /// NodeClaims that we created and the watch has not shown yet, with the time of creation.
     unseen: BTreeMap<NodeClaimName, Timestamp>,
+    /// Nodes whose pods changed since somebody last asked; bounded by the number of nodes.
+    touched: HashSet<NodeName>,
     generation: u64,
 }
 
@@ -88,6 +90,7 @@ impl ClusterState {
     fn touch(&mut self, change: &PodChange) {
         for node in &change.nodes {
             self.nodes.touch_node(node);
+            self.touched.insert(node.clone());
         }
     }
 
@@ -297,6 +300,18 @@ impl ClusterState {
     pub fn apply_storage_class(&mut self, class: StorageClass) {
         self.classes
             .insert(class.metadata.name.clone().unwrap_or_default(), class);
+    }
+
+    /// Nodes whose pods changed since the last call.
+    pub fn take_touched_nodes(&mut self) -> HashSet<NodeName> {
+        std::mem::take(&mut self.touched)
+    }
+
+    /// The volume that a claim is bound to.
+    #[must_use]
+    pub fn volume_of_claim(&self, namespace: &str, name: &str) -> Option<Name> {
+        let claim = self.claims.get(&format!("{namespace}/{name}"))?;
+        claim.spec.as_ref()?.volume_name.as_deref().map(Name::from)
     }
 
     /// Remembers that a plan put a pod on a node or NodeClaim.

@@ -1,0 +1,176 @@
+//! Garbage in both directions: instances that belong to no NodeClaim, NodeClaims whose instance is gone.
+
+use std::{collections::BTreeSet, time::Instant};
+
+use kube::{Api, ResourceExt, api::ListParams};
+use millwright_api::NodeClaim;
+use millwright_cloud::{Instance, InstanceState};
+use millwright_lifecycle::{
+    ObservedClaim, ObservedNode,
+    garbage::{
+        CLAIMS_EVERY, FIRST_ROUNDS, INSTANCES_EVERY, INSTANCES_EVERY_AT_FIRST, ObservedInstance,
+        is_vanished, leaked, suspects,
+    },
+    launch_group::ANNOTATION,
+    observed::NodeMatch,
+    termination::pause,
+};
+use millwright_model::ProviderId;
+use millwright_telemetry as telemetry;
+
+use super::{
+    Shared, observe,
+    write::{self, Error},
+};
+use crate::context::now;
+
+pub(super) async fn run(shared: Shared) {
+    shared.ready().await;
+    let mut round = 0_u32;
+    let mut claims_due = Instant::now() + pause(CLAIMS_EVERY);
+    loop {
+        let every = if round < FIRST_ROUNDS {
+            INSTANCES_EVERY_AT_FIRST
+        } else {
+            INSTANCES_EVERY
+        };
+        round = round.saturating_add(1);
+        tokio::time::sleep(pause(every)).await;
+        if !shared.context.leadership.is_leader() {
+            continue;
+        }
+        let check_claims = Instant::now() >= claims_due;
+        if let Err(error) = collect(&shared, check_claims).await {
+            tracing::warn!(%error, "garbage could not be collected, will retry");
+        } else if check_claims {
+            claims_due = Instant::now() + pause(CLAIMS_EVERY);
+        }
+    }
+}
+
+async fn collect(shared: &Shared, check_claims: bool) -> Result<(), Error> {
+    // Instances first, NodeClaims after: a NodeClaim written in between is then seen.
+    let instances = shared.context.provider.list().await?;
+    let api: Api<NodeClaim> = Api::all(shared.context.client.clone());
+    let claims = api
+        .list(&ListParams::default())
+        .await
+        .map_err(|source| Error::Api {
+            what: "list nodeclaims".to_owned(),
+            source: Box::new(source),
+        })?
+        .items;
+    end_leaked(shared, &instances, &claims).await?;
+    if check_claims {
+        delete_vanished(shared, &instances, &claims).await?;
+    }
+    Ok(())
+}
+
+async fn end_leaked(
+    shared: &Shared,
+    instances: &[Instance],
+    claims: &[NodeClaim],
+) -> Result<(), Error> {
+    let mut claimed: BTreeSet<ProviderId> = claims
+        .iter()
+        .filter_map(|claim| claim.status.as_ref())
+        .map(|status| ProviderId::from(status.provider_id.as_str()))
+        .collect();
+    claimed.extend(
+        shared
+            .launcher
+            .unwritten()
+            .into_iter()
+            .map(ProviderId::from),
+    );
+    // An instance whose launch group still has members without one is about to be written down.
+    let open: BTreeSet<&str> = claims
+        .iter()
+        .filter(|claim| {
+            claim
+                .status
+                .as_ref()
+                .is_none_or(|status| status.provider_id.is_empty())
+        })
+        .filter_map(|claim| {
+            claim
+                .annotations()
+                .get(ANNOTATION)?
+                .rsplit_once('/')
+                .map(|(id, _)| id)
+        })
+        .collect();
+    let observed: Vec<ObservedInstance> = instances
+        .iter()
+        .filter(|instance| {
+            instance
+                .launch_group
+                .as_ref()
+                .is_none_or(|group| !open.contains(&**group))
+        })
+        .map(|instance| ObservedInstance {
+            provider_id: instance.provider_id.clone(),
+            launched_at: instance.launched_at,
+            leaving: matches!(
+                instance.state,
+                InstanceState::ShuttingDown | InstanceState::Terminated
+            ),
+        })
+        .collect();
+    for instance in leaked(&observed, &claimed, now()) {
+        tracing::warn!(provider_id = %instance.provider_id, "ending an instance that belongs to no nodeclaim");
+        super::claim_finalize::terminate(shared, &instance.provider_id).await?;
+        for node in shared.nodes_of(&instance.provider_id) {
+            write::delete(&shared.context.client, &*node).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn delete_vanished(
+    shared: &Shared,
+    instances: &[Instance],
+    claims: &[NodeClaim],
+) -> Result<(), Error> {
+    let alive: BTreeSet<ProviderId> = instances
+        .iter()
+        .filter(|i| {
+            !matches!(
+                i.state,
+                InstanceState::Terminated | InstanceState::ShuttingDown
+            )
+        })
+        .map(|i| i.provider_id.clone())
+        .collect();
+    let observed: Vec<ObservedClaim> = claims.iter().map(observe::claim).collect();
+    for name in suspects(&observed, &alive) {
+        let Some(claim) = claims.iter().find(|claim| claim.name_any() == *name) else {
+            continue;
+        };
+        let id = claim
+            .status
+            .as_ref()
+            .map(|s| s.provider_id.as_str())
+            .unwrap_or_default();
+        let nodes: Vec<ObservedNode> = shared
+            .nodes_of(id)
+            .iter()
+            .map(|node| observe::node(node))
+            .collect();
+        if is_vanished(NodeMatch::of(&nodes)) {
+            tracing::warn!(nodeclaim = %name, "deleting a nodeclaim whose instance is gone");
+            let pool = claim
+                .labels()
+                .get(millwright_model::labels::NODE_POOL)
+                .map_or("", String::as_str);
+            telemetry::nodeclaim_disrupted(
+                pool,
+                super::claim::capacity_type(claim),
+                "garbage_collected",
+            );
+            write::delete(&shared.context.client, claim).await?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,260 @@
+//! API objects to the observed values that the rules read.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::{
+    api::{
+        core::v1::{Node, Pod},
+        policy::v1::PodDisruptionBudget,
+        storage::v1::VolumeAttachment,
+    },
+    apimachinery::pkg::{apis::meta::v1::Time, util::intstr::IntOrString},
+};
+use kube::ResourceExt;
+use millwright_api::{NodeClaim, annotations};
+use millwright_lifecycle::{
+    Condition, ConditionType, Conditions, ObservedClaim, ObservedNode, ObservedPod, Status,
+    pdb::ObservedPdb, pod::DoNotDisrupt, volumes::ObservedAttachment,
+};
+use millwright_model::{Name, Operator, Span, Timestamp, topology::LabelSelector};
+use millwright_state::convert;
+
+fn time(time: Option<&Time>) -> Option<Timestamp> {
+    time.map(|time| Timestamp(time.0.as_millisecond()))
+}
+
+fn names(map: &BTreeMap<String, String>) -> BTreeMap<Name, Name> {
+    map.iter()
+        .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
+        .collect()
+}
+
+/// A NodeClaim. Fields that cannot be converted count as absent: admission has checked them.
+pub(super) fn claim(claim: &NodeClaim) -> ObservedClaim {
+    let status = claim.status.clone().unwrap_or_default();
+    let created = time(claim.metadata.creation_timestamp.as_ref()).unwrap_or_default();
+    let uid: Name = claim.uid().unwrap_or_default().as_str().into();
+    let mut conditions = Conditions::default();
+    for condition in &status.conditions {
+        // Conditions of an older generation count as unknown; the spec is immutable, so there are none.
+        let Some(kind) = ConditionType::parse(&condition.type_) else {
+            continue;
+        };
+        conditions.insert(
+            kind,
+            Condition {
+                status: parse_status(&condition.status),
+                reason: condition.reason.clone(),
+                message: condition.message.clone(),
+                since: Timestamp(condition.last_transition_time.0.as_millisecond()),
+            },
+        );
+    }
+    ObservedClaim {
+        deleting_since: time(claim.metadata.deletion_timestamp.as_ref()),
+        has_finalizer: claim
+            .finalizers()
+            .iter()
+            .any(|f| f == annotations::TERMINATION_FINALIZER),
+        labels: names(claim.labels()),
+        annotations: names(claim.annotations()),
+        taints: convert::taints(&claim.spec.taints, "spec.taints").unwrap_or_default(),
+        startup_taints: convert::taints(&claim.spec.startup_taints, "spec.startupTaints")
+            .unwrap_or_default(),
+        requests: convert::resources(&claim.spec.resources.requests, "spec.resources.requests")
+            .unwrap_or_default(),
+        expire_after: claim.spec.expire_after.0.as_ref().map(|d| Span(d.millis())),
+        termination_grace_period: claim
+            .spec
+            .termination_grace_period
+            .as_ref()
+            .map(|d| Span(d.millis())),
+        provider_id: Some(status.provider_id.as_str())
+            .filter(|id| !id.is_empty())
+            .map(Into::into),
+        capacity: convert::resources(&status.capacity, "status.capacity").unwrap_or_default(),
+        last_pod_event: time(status.last_pod_event_time.as_ref()),
+        conditions,
+        ..ObservedClaim::new(claim.name_any().into(), uid, created)
+    }
+}
+
+fn parse_status(text: &str) -> Status {
+    match text {
+        "True" => Status::True,
+        "False" => Status::False,
+        _ => Status::Unknown,
+    }
+}
+
+/// A Node.
+pub(super) fn node(node: &Node) -> ObservedNode {
+    let created = time(node.metadata.creation_timestamp.as_ref()).unwrap_or_default();
+    let spec = node.spec.as_ref();
+    let status = node.status.as_ref();
+    let resources = |list: Option<&BTreeMap<_, _>>| {
+        list.and_then(|list| convert::resources(list, "status").ok())
+            .unwrap_or_default()
+    };
+    let conditions = status
+        .and_then(|s| s.conditions.as_deref())
+        .unwrap_or_default();
+    ObservedNode {
+        deleting_since: time(node.metadata.deletion_timestamp.as_ref()),
+        has_finalizer: node
+            .finalizers()
+            .iter()
+            .any(|f| f == annotations::TERMINATION_FINALIZER),
+        owner_uids: node
+            .owner_references()
+            .iter()
+            .map(|owner| owner.uid.as_str().into())
+            .collect(),
+        provider_id: spec
+            .and_then(|s| s.provider_id.as_deref())
+            .filter(|id| !id.is_empty())
+            .map(Into::into),
+        ready: conditions
+            .iter()
+            .any(|c| c.type_ == "Ready" && c.status == "True"),
+        labels: names(node.labels()),
+        annotations: names(node.annotations()),
+        taints: convert::taints(
+            spec.and_then(|s| s.taints.as_deref()).unwrap_or_default(),
+            "spec.taints",
+        )
+        .unwrap_or_default(),
+        capacity: resources(status.and_then(|s| s.capacity.as_ref())),
+        allocatable: resources(status.and_then(|s| s.allocatable.as_ref())),
+        ..ObservedNode::new(node.name_any().into(), created)
+    }
+}
+
+/// A pod.
+pub(super) fn pod(pod: &Pod) -> ObservedPod {
+    let spec = pod.spec.as_ref();
+    let status = pod.status.as_ref();
+    let owned_by = |kind: &str| {
+        pod.owner_references()
+            .iter()
+            .any(|owner| owner.kind == kind)
+    };
+    let class = spec.and_then(|spec| spec.priority_class_name.as_deref());
+    let conditions = status
+        .and_then(|s| s.conditions.as_deref())
+        .unwrap_or_default();
+    let claims = spec
+        .and_then(|s| s.volumes.as_deref())
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|volume| {
+            let named = volume
+                .persistent_volume_claim
+                .as_ref()
+                .map(|claim| claim.claim_name.clone());
+            named.or_else(|| {
+                volume
+                    .ephemeral
+                    .as_ref()
+                    .map(|_| format!("{}-{}", pod.name_any(), volume.name))
+            })
+        });
+    ObservedPod {
+        labels: Arc::new(names(pod.labels())),
+        terminal: convert::is_terminal(pod),
+        deleting_at: time(pod.metadata.deletion_timestamp.as_ref()),
+        grace: spec
+            .and_then(|s| s.termination_grace_period_seconds)
+            .map(Span::from_secs),
+        started_at: time(status.and_then(|s| s.start_time.as_ref())),
+        unready: conditions
+            .iter()
+            .any(|c| c.type_ == "Ready" && c.status == "False"),
+        is_daemon: convert::is_daemon(pod),
+        is_mirror: convert::is_mirror(pod),
+        is_stateful: owned_by("StatefulSet"),
+        is_critical: matches!(
+            class,
+            Some("system-cluster-critical" | "system-node-critical")
+        ),
+        priority: spec.and_then(|s| s.priority),
+        deletion_cost: pod
+            .annotations()
+            .get(annotations::POD_DELETION_COST)
+            .and_then(|cost| cost.parse().ok()),
+        do_not_disrupt: DoNotDisrupt::parse(
+            pod.annotations()
+                .get(annotations::DO_NOT_DISRUPT)
+                .map(String::as_str),
+        ),
+        tolerations: convert::pod_spec(pod)
+            .map(|spec| spec.tolerations)
+            .unwrap_or_default()
+            .into(),
+        volume_claims: claims.map(|name| Name::from(name.as_str())).collect(),
+        ..ObservedPod::new(convert::pod_key(pod), convert::pod_uid(pod))
+    }
+}
+
+/// A PodDisruptionBudget.
+pub(super) fn budget(budget: &PodDisruptionBudget) -> ObservedPdb {
+    let spec = budget.spec.as_ref();
+    let is = |value: Option<&IntOrString>, number: Option<i32>, text: &str| match value {
+        Some(IntOrString::Int(n)) => Some(*n) == number,
+        Some(IntOrString::String(s)) => s == text,
+        None => false,
+    };
+    ObservedPdb {
+        namespace: budget.namespace().unwrap_or_default().as_str().into(),
+        name: budget.name_any().as_str().into(),
+        selector: spec
+            .and_then(|s| s.selector.as_ref())
+            .map(|selector| LabelSelector {
+                match_labels: names(selector.match_labels.as_ref().unwrap_or(&BTreeMap::new()))
+                    .into_iter()
+                    .collect(),
+                match_expressions: selector
+                    .match_expressions
+                    .iter()
+                    .flatten()
+                    .filter_map(|e| {
+                        let values = e
+                            .values
+                            .iter()
+                            .flatten()
+                            .map(|v| Name::from(v.as_str()))
+                            .collect();
+                        Some((
+                            Name::from(e.key.as_str()),
+                            Operator::parse(&e.operator)?,
+                            values,
+                        ))
+                    })
+                    .collect(),
+            }),
+        disruptions_allowed: budget
+            .status
+            .as_ref()
+            .and_then(|status| status.disruptions_allowed)
+            .unwrap_or(0),
+        fully_blocking: spec.is_some_and(|s| {
+            is(s.max_unavailable.as_ref(), Some(0), "0%")
+                || is(s.min_available.as_ref(), None, "100%")
+        }),
+        unhealthy_always_allowed: spec.and_then(|s| s.unhealthy_pod_eviction_policy.as_deref())
+            == Some("AlwaysAllow"),
+    }
+}
+
+/// A VolumeAttachment.
+pub(super) fn attachment(attachment: &VolumeAttachment) -> ObservedAttachment {
+    ObservedAttachment {
+        name: attachment.name_any().as_str().into(),
+        volume: attachment
+            .spec
+            .source
+            .persistent_volume_name
+            .as_deref()
+            .map(Into::into),
+    }
+}
