@@ -46,7 +46,7 @@ struct Message {
 #[derive(Debug, Default)]
 struct Queue {
     messages: BTreeMap<u64, Message>,
-    /// Visible ones in order; may name messages that are gone.
+    /// Visible ones in order; may name messages that are gone, at most twice as many.
     visible: VecDeque<u64>,
     /// In flight, by the time at which they become visible again.
     in_flight: BTreeSet<(u64, u64)>,
@@ -54,7 +54,9 @@ struct Queue {
 }
 
 impl Queue {
+    /// Adds a message. Forgets old ones first, so that a queue that nobody reads stays small.
     fn push(&mut self, id: String, body: String, now_ms: u64) {
+        self.advance(now_ms);
         self.next += 1;
         if self.messages.len() >= MESSAGES_MAX {
             self.drop_first();
@@ -84,6 +86,11 @@ impl Queue {
         }) = self.messages.remove(&number)
         {
             self.in_flight.remove(&(until, number));
+        }
+        // Names of deleted messages are skipped by receives; without receives they add up.
+        if self.visible.len() > 2 * self.messages.len() + 1_024 {
+            let messages = &self.messages;
+            self.visible.retain(|number| messages.contains_key(number));
         }
     }
 

@@ -147,3 +147,20 @@ async fn an_unknown_queue_has_a_code_of_its_own() {
         "com.amazonaws.sqs#QueueDoesNotExist"
     );
 }
+
+#[tokio::test]
+async fn a_queue_that_nobody_reads_forgets_old_messages() {
+    let rig = Rig::new().await;
+    for round in 0..20 {
+        for _ in 0..100 {
+            assert!(rig.world.send_message(format!("round {round}")));
+        }
+        rig.pass(100);
+    }
+    // Retention is 300 seconds: three rounds, and the one that is just running out.
+    assert!(
+        (300..=400).contains(&rig.world.queue_depth()),
+        "{}",
+        rig.world.queue_depth()
+    );
+}
