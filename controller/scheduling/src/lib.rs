@@ -1,1 +1,95 @@
-//! The packing core: from a cluster snapshot to a plan, purely
+//! The packing core: from a cluster snapshot to a plan, purely.
+//!
+//! [`solve`] decides for every pod of a [`ClusterSnapshot`] whether it goes to a node that exists
+//! or is in flight, to a NodeClaim to be created, or nowhere (and why). [`check`] verifies a plan
+//! knowing the rules, but nothing of how plans are made.
+//!
+//! This crate must not know Kubernetes, AWS, clocks, files, randomness or environment: equal
+//! snapshots and settings give equal plans, whatever the number of workers and the order of the
+//! snapshot's lists. Time is counted in steps ([`SolveSettings::step_budget`]).
+//!
+//! The properties P1 (fit) to P9 (explanation) that plans keep, the structure and the arithmetic
+//! behind it are in this crate's `README.md`. Property tests are in `tests/`, with worlds and a
+//! naive reference from `millwright-testkit`.
+//!
+//! Not planned for yet, and refused by name ([`millwright_model::plan::RefusalKind::Unsupported`]):
+//! hard topology spread, required pod (anti-)affinity, host ports, volumes of claims, dynamic
+//! resource allocation, `minValues`, reserved capacity. Preferences about other pods and
+//! `ScheduleAnyway` spread are not read.
+
+mod assemble;
+mod bits;
+mod check;
+mod cost;
+mod digest;
+mod draft;
+mod explain;
+mod first_fit;
+mod problem;
+mod report;
+mod settings;
+mod shard;
+mod signature;
+
+use millwright_model::{ClusterSnapshot, NanoDollarsPerHour, Plan};
+
+use crate::{
+    draft::Drafts, first_fit::FirstFit, problem::Problem, shard::Component, signature::Signatures,
+};
+pub use crate::{
+    check::{Violation, check},
+    report::{PoolStats, SolveReport},
+    settings::{MinValuesPolicy, Packing, PreferencePolicy, SolveSettings},
+};
+
+/// What [`solve`] hands out.
+#[derive(Clone, Debug, Default)]
+pub struct Solution {
+    /// What to do.
+    pub plan: Plan,
+    /// What the pass says about itself.
+    pub report: SolveReport,
+}
+
+/// Plans for every pod of `snapshot`.
+///
+/// Infeasibility is part of the plan, never an error. Cost: about a microsecond per pod and core
+/// for the first plan, plus at most [`SolveSettings::step_budget`] steps.
+#[must_use]
+pub fn solve(snapshot: &ClusterSnapshot, settings: &SolveSettings) -> Solution {
+    let problem = Problem::new(snapshot, settings);
+    let mut signatures = Signatures::new(&problem);
+    let (components, stranded) = shard::split(&problem, &mut signatures);
+    let parts = shard::run(
+        &components,
+        settings.workers,
+        signatures,
+        || Signatures::new(&problem),
+        |component, signatures| work(&problem, component, signatures),
+    );
+    let workers = settings.workers.clamp(1, components.len().max(1));
+    let (plan, mut report) = assemble::assemble(&problem, parts, stranded);
+    report.workers = workers;
+    Solution { plan, report }
+}
+
+/// Plans one component.
+fn work<'p>(
+    problem: &'p Problem<'p>,
+    component: &Component,
+    signatures: &mut Signatures<'p>,
+) -> Drafts {
+    let packed = FirstFit::new(problem, component, signatures).pack();
+    let (bins, mut drafts) = draft::sort_out(component, packed, problem.dimensions.stride());
+    let incumbent = draft::drafts(problem, signatures, bins.clone());
+    drafts.incumbent = price(&incumbent);
+    drafts.claims = incumbent;
+    if problem.settings.packing == Packing::Cost {
+        cost::improve(problem, component, signatures, &bins, &mut drafts);
+    }
+    drafts
+}
+
+fn price(claims: &[draft::Draft]) -> NanoDollarsPerHour {
+    claims.iter().filter_map(|claim| claim.types.first()).map(|priced| priced.price).sum()
+}

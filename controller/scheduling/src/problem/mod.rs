@@ -1,0 +1,290 @@
+//! The snapshot as a dense integer problem.
+//!
+//! Built once per pass; everything after it works with ordinals and rows. Texts are touched again
+//! only when the plan is assembled and when refusals are explained.
+//!
+//! ```text
+//! pods ── spec pointer ──> class ──> shapes (requests row, requirements, tolerance)
+//! NodePools ──> templates ──> catalogue (types as bits)          nodes ──> kinds, rows
+//! ```
+
+mod catalogue;
+mod dimension;
+mod node;
+mod queue;
+mod shape;
+mod support;
+pub(crate) mod template;
+
+pub(crate) use catalogue::Catalogue;
+pub(crate) use dimension::{Dimensions, add_times, copies, fits, fits_sum};
+pub(crate) use node::{ExistingNodes, KindOrd, NodeOrd};
+pub(crate) use queue::Queued;
+pub(crate) use shape::{Class, ClassOrd, RequirementsOrd, Shape, ShapeOrd, Shapes, TaintsOrd};
+pub(crate) use support::{Repelled, unsupported};
+pub(crate) use template::{Template, Unused, launchable, strict_alternatives};
+
+use millwright_model::{ClusterSnapshot, Effect, Name, NodePool, PodSpec, Taint};
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+
+use crate::settings::SolveSettings;
+
+/// Up to this many (kind of node, requirements) pairs are decided in advance; beyond it, on
+/// demand. A megabyte and some 20 ms.
+const STATIC_PAIRS_MAX: usize = 1 << 18;
+
+/// A position as ordinal.
+pub(crate) fn ord(at: usize) -> u32 {
+    // 4 billion pods do not fit into memory.
+    u32::try_from(at).expect("ordinals stay below 2^32")
+}
+
+/// One planning pass in dense form.
+#[derive(Debug)]
+pub(crate) struct Problem<'a> {
+    pub(crate) snapshot: &'a ClusterSnapshot,
+    pub(crate) settings: &'a SolveSettings,
+    pub(crate) dimensions: Dimensions,
+    pub(crate) classes: Vec<Class<'a>>,
+    pub(crate) shapes: Shapes,
+    pub(crate) catalogues: Vec<Catalogue>,
+    /// In the order in which they are tried.
+    pub(crate) templates: Vec<Template>,
+    pub(crate) unused: Vec<Unused>,
+    pub(crate) existing: ExistingNodes<'a>,
+    /// Pods to place, in the order of the queue.
+    pub(crate) queue: Vec<Queued>,
+    /// Invalid pods: not to be placed, by index in the snapshot.
+    pub(crate) rejected: Vec<u32>,
+    /// Distinct lists of taints.
+    pub(crate) taints: Vec<Vec<Taint>>,
+    /// By tolerance, then taint list: whether every taint is tolerated.
+    tolerated: Vec<bool>,
+    /// By kind, then requirements: whether nodes of the kind satisfy them. Empty when there are
+    /// too many pairs.
+    satisfied: Vec<bool>,
+}
+
+/// Numbers distinct lists of taints.
+#[derive(Default)]
+struct TaintLists {
+    lists: Vec<Vec<Taint>>,
+    index: FxHashMap<Vec<Taint>, TaintsOrd>,
+}
+
+impl TaintLists {
+    fn intern(&mut self, taints: &[Taint]) -> TaintsOrd {
+        if let Some(known) = self.index.get(taints) {
+            return *known;
+        }
+        let next = ord(self.lists.len());
+        self.lists.push(taints.to_vec());
+        self.index.insert(taints.to_vec(), next);
+        next
+    }
+}
+
+impl<'a> Problem<'a> {
+    pub(crate) fn new(snapshot: &'a ClusterSnapshot, settings: &'a SolveSettings) -> Self {
+        let intake = queue::Intake::new(snapshot);
+        let repelled = Repelled::new(snapshot);
+        let planned = |spec: &PodSpec| unsupported(spec, &repelled).is_none();
+        let dimensions = Dimensions::new(requested(intake.specs.iter().copied().filter(|s| planned(s))));
+        let mut unused = Vec::new();
+        let mut pools: Vec<(usize, &NodePool)> = Vec::new();
+        for (at, pool) in snapshot.node_pools.iter().enumerate() {
+            match template::usable(pool) {
+                Ok(()) => pools.push((at, pool)),
+                Err(why) => unused.push(why),
+            }
+        }
+        pools.sort_by_key(|(_, pool)| template::rank(pool));
+
+        let mut shapes = Shapes::default();
+        let (classes, class_of_spec) =
+            classify(&intake.specs, &repelled, &mut shapes, &dimensions, settings, &pools);
+        let mentioned = mentioned(&shapes, &pools, snapshot);
+        let mut taints = TaintLists::default();
+        let (catalogues, templates) =
+            templates(&pools, &mentioned, &mut taints, snapshot, &dimensions, &mut unused);
+        let existing =
+            ExistingNodes::new(snapshot, &mentioned, &dimensions, |list| taints.intern(list));
+        let (queue, rejected) = intake.queue(&classes, &class_of_spec);
+        unused.sort_by(|a, b| a.pool.cmp(&b.pool));
+        let mut problem = Self {
+            snapshot,
+            settings,
+            dimensions,
+            classes,
+            shapes,
+            catalogues,
+            templates,
+            unused,
+            existing,
+            queue,
+            rejected,
+            taints: taints.lists,
+            tolerated: Vec::new(),
+            satisfied: Vec::new(),
+        };
+        problem.decide_pairs();
+        problem
+    }
+
+    fn decide_pairs(&mut self) {
+        for tolerance in 0..ord(self.shapes.tolerances()) {
+            for taints in &self.taints {
+                self.tolerated.push(self.shapes.untolerated(tolerance, taints).is_none());
+            }
+        }
+        let (kinds, wanted) = (self.existing.kinds.len(), self.shapes.wanted.len());
+        if kinds * wanted <= STATIC_PAIRS_MAX {
+            let pairs = (0..ord(kinds)).flat_map(|k| (0..ord(wanted)).map(move |w| (k, w)));
+            self.satisfied = pairs.map(|(k, w)| self.labels_satisfy(k, w)).collect();
+        }
+    }
+
+    pub(crate) fn shape(&self, shape: ShapeOrd) -> &Shape {
+        &self.shapes.shapes[shape as usize]
+    }
+
+    /// Whether a pod of this shape tolerates the list of taints.
+    pub(crate) fn tolerates(&self, shape: &Shape, taints: TaintsOrd) -> bool {
+        self.tolerated[shape.tolerance as usize * self.taints.len() + taints as usize]
+    }
+
+    /// Whether pods of this shape may run on nodes of this kind, as far as labels and taints go.
+    pub(crate) fn welcomes(&self, kind: KindOrd, shape: &Shape) -> bool {
+        let wanted = shape.requirements;
+        let labels = if self.satisfied.is_empty() {
+            self.labels_satisfy(kind, wanted)
+        } else {
+            self.satisfied[kind as usize * self.shapes.wanted.len() + wanted as usize]
+        };
+        labels && self.tolerates(shape, self.existing.kinds[kind as usize].taints)
+    }
+
+    /// Whether [`Self::welcomes`] is a look-up.
+    pub(crate) fn is_decided(&self) -> bool {
+        !self.satisfied.is_empty() || self.existing.kinds.is_empty()
+    }
+
+    fn labels_satisfy(&self, kind: KindOrd, wanted: RequirementsOrd) -> bool {
+        let wanted = &self.shapes.wanted[wanted as usize].all;
+        // A label that the node lacks is no value: nothing may be undefined.
+        wanted.is_empty()
+            || self.existing.kinds[kind as usize].labels.compatible(wanted, |_| false).is_ok()
+    }
+
+    /// The node that an earlier plan gave to a pod, if it is still there.
+    pub(crate) fn planned_on(&self, queued: Queued) -> Option<NodeOrd> {
+        if !queued.planned {
+            return None;
+        }
+        let pod = self.snapshot.pods.get(queued.pod as usize)?;
+        self.existing.by_name.get(pod.planned_on.as_ref()?).copied()
+    }
+
+    pub(crate) fn pool(&self, template: usize) -> &NodePool {
+        &self.snapshot.node_pools[self.templates[template].pool]
+    }
+
+    pub(crate) fn catalogue(&self, template: usize) -> &Catalogue {
+        &self.catalogues[self.templates[template].catalogue]
+    }
+}
+
+/// The resources that any of the specs asks for.
+fn requested<'s>(
+    specs: impl Iterator<Item = &'s PodSpec>,
+) -> Vec<millwright_model::ResourceName> {
+    let mut names = Vec::new();
+    for spec in specs {
+        for (name, amount) in spec.requests.iter() {
+            if amount > 0 && !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+    }
+    names
+}
+
+/// Classes, and the class of each spec.
+fn classify<'a>(
+    specs: &[&'a PodSpec],
+    repelled: &Repelled<'_>,
+    shapes: &mut Shapes,
+    dimensions: &Dimensions,
+    settings: &SolveSettings,
+    pools: &[(usize, &NodePool)],
+) -> (Vec<Class<'a>>, Vec<ClassOrd>) {
+    let soft = |taint: &Taint| taint.effect == Effect::PreferNoSchedule;
+    let relax_taints = pools.iter().any(|(_, pool)| pool.taints.iter().any(soft));
+    let mut classes: Vec<Class<'a>> = Vec::new();
+    let mut index: FxHashMap<(SmallVec<[ShapeOrd; 1]>, Option<&'static str>), ClassOrd> =
+        FxHashMap::default();
+    let of_spec = specs.iter().map(|spec| {
+        let refusal = unsupported(spec, repelled);
+        let ways = shapes.of(spec, dimensions, settings.preference_policy, relax_taints);
+        *index.entry((ways, refusal)).or_insert_with_key(|(ways, refusal)| {
+            classes.push(Class { spec, shapes: ways.clone(), unsupported: *refusal });
+            ord(classes.len() - 1)
+        })
+    });
+    let of_spec = of_spec.collect();
+    (classes, of_spec)
+}
+
+/// Every label key that a pod, a daemon or a NodePool constrains.
+fn mentioned(
+    shapes: &Shapes,
+    pools: &[(usize, &NodePool)],
+    snapshot: &ClusterSnapshot,
+) -> FxHashSet<Name> {
+    let mut keys = FxHashSet::default();
+    let mut add = |requirements: &millwright_model::Requirements| {
+        for requirement in requirements.iter() {
+            if !keys.contains(requirement.key()) {
+                keys.insert(requirement.key().clone());
+            }
+        }
+    };
+    shapes.wanted.iter().for_each(|wanted| add(&wanted.all));
+    pools.iter().for_each(|(_, pool)| add(&template::root_requirements(pool)));
+    for daemon in snapshot.daemons.iter() {
+        strict_alternatives(&daemon.spec).iter().for_each(&mut add);
+    }
+    keys
+}
+
+fn templates(
+    pools: &[(usize, &NodePool)],
+    mentioned: &FxHashSet<Name>,
+    taints: &mut TaintLists,
+    snapshot: &ClusterSnapshot,
+    dimensions: &Dimensions,
+    unused: &mut Vec<Unused>,
+) -> (Vec<Catalogue>, Vec<Template>) {
+    let mut catalogues: Vec<Catalogue> = Vec::new();
+    let mut templates = Vec::new();
+    for (at, pool) in pools {
+        let shared = |c: &Catalogue| std::sync::Arc::ptr_eq(&c.types, &pool.instance_types);
+        let catalogue = catalogues.iter().position(shared).unwrap_or_else(|| {
+            catalogues.push(Catalogue::new(&pool.instance_types, mentioned));
+            catalogues.len() - 1
+        });
+        let template = Template::new(
+            (*at, pool),
+            (catalogue, &catalogues[catalogue]),
+            taints.intern(&pool.taints),
+            &snapshot.daemons,
+            dimensions,
+        );
+        match template {
+            Ok(template) => templates.push(template),
+            Err(why) => unused.push(why),
+        }
+    }
+    (catalogues, templates)
+}
