@@ -7,15 +7,23 @@
 //! that is decided here, on plain values, so that it can be tested without a cloud.
 
 pub mod catalogue;
+pub mod ec2_errors;
 pub mod error;
 pub mod facts;
 pub mod family;
+pub mod images;
+pub mod instance_profile;
 pub mod instance_types;
 pub mod kubelet;
+pub mod launch;
 pub mod pricing;
 pub mod provider;
+pub mod selectors;
 pub mod shape;
+pub mod tags;
+pub mod token_bucket;
 pub mod unavailable;
+pub mod user_data;
 
 pub use catalogue::embedded_instance_types;
 pub use error::{CloudError, CloudErrorKind};
