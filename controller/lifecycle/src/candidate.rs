@@ -227,21 +227,6 @@ mod tests {
             .annotations
             .insert(names::DO_NOT_DISRUPT.into(), "true".into());
         let raw = crate::fixtures::node();
-        assert!(judge(good).is_ok());
-        assert_eq!(
-            judge(NodeFacts {
-                queued: true,
-                ..good
-            }),
-            Err(Block::Silent)
-        );
-        assert_eq!(
-            judge(NodeFacts {
-                claim: None,
-                ..good
-            }),
-            Err(Block::Silent)
-        );
         for (facts, cause) in [
             (NodeFacts { node: None, ..good }, "associated node"),
             (
@@ -293,6 +278,25 @@ mod tests {
             };
             assert!(text.contains(cause), "{text}");
             assert!(text.starts_with(char::is_uppercase), "{text}");
+        }
+    }
+
+    #[test]
+    fn nobody_is_told_of_nodes_that_are_not_ours_or_are_being_dealt_with() {
+        let (claim, node) = (claim(&[]), initialized());
+        let good = facts(&claim, &node, &[]);
+        assert!(judge(good).is_ok());
+        for facts in [
+            NodeFacts {
+                queued: true,
+                ..good
+            },
+            NodeFacts {
+                claim: None,
+                ..good
+            },
+        ] {
+            assert_eq!(judge(facts), Err(Block::Silent));
         }
     }
 

@@ -129,10 +129,10 @@ mod tests {
             leaving: true,
             ..instance.clone()
         };
-        let all = [instance.clone(), leaving];
+        let all = [instance, leaving];
         let none = BTreeSet::new();
         assert!(leaked(&all, &none, at(30)).is_empty());
-        assert_eq!(leaked(&all, &none, at(31)), [&instance]);
+        assert_eq!(leaked(&all, &none, at(31)), [&all[0]]);
         assert!(leaked(&all, &["a".into()].into(), at(31)).is_empty());
     }
 }

@@ -177,20 +177,20 @@ pub fn finalize_node<'a>(
         edit: cordon(node),
         ..NodeStep::default()
     };
-    if !drained(claim, pods, &mut step, now) {
-        step.next = Next::Again(drain::POLL);
-    } else if !volumes_detached(claim, volumes, &mut step, now) {
-        step.next = Next::Again(drain::POLL);
-    } else if let Some(claim) = claim {
-        push(
-            &mut step,
-            claim,
-            Change::holds(ConditionType::InstanceTerminating),
-        );
-        step.next = Next::TerminateInstance;
-    } else {
-        step.next = Next::RemoveFinalizer;
-    }
+    let passed = drained(claim, pods, &mut step, now)
+        && volumes_detached(claim, volumes, &mut step, now);
+    step.next = match claim {
+        _ if !passed => Next::Again(drain::POLL),
+        Some(claim) => {
+            push(
+                &mut step,
+                claim,
+                Change::holds(ConditionType::InstanceTerminating),
+            );
+            Next::TerminateInstance
+        }
+        None => Next::RemoveFinalizer,
+    };
     Ok(step)
 }
 
