@@ -16,6 +16,7 @@ pub mod instance_profile;
 pub mod instance_types;
 pub mod kubelet;
 pub mod launch;
+pub mod memory;
 pub mod pricing;
 pub mod provider;
 pub mod selectors;
