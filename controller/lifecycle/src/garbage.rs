@@ -126,8 +126,8 @@ mod tests {
         };
         let leaving = ObservedInstance {
             provider_id: "b".into(),
+            launched_at: T0,
             leaving: true,
-            ..instance.clone()
         };
         let all = [instance, leaving];
         let none = BTreeSet::new();

@@ -22,6 +22,7 @@ use tokio::{
 };
 
 use crate::{
+    bound_pods::BoundPods,
     events::Recorder,
     hub::{Change, Kind, key_of, watch_kind, watch_only},
     leader::Leadership,
@@ -59,6 +60,8 @@ pub struct Context {
     pub disruption_budgets: Kind<PodDisruptionBudget>,
     /// Rings when a pod began to wait, or when capacity was refused.
     pub arrivals: Arc<Notify>,
+    /// What drains and disruption read of pods.
+    pub(crate) bound_pods: Arc<BoundPods>,
     state: Arc<Mutex<ClusterState>>,
     pods_synced: watch::Receiver<bool>,
 }
@@ -101,6 +104,7 @@ impl Context {
             node_classes,
             disruption_budgets,
             arrivals: Arc::default(),
+            bound_pods: Arc::default(),
             state: Arc::default(),
             pods_synced,
         };
@@ -227,19 +231,23 @@ impl Context {
     fn ingest_pod(&self, change: &Change<'_, Pod>) {
         match change {
             Change::Applied(pod) => {
+                self.bound_pods.apply(pod);
                 if self.state().apply_pod(pod) {
                     self.arrivals.notify_one();
                 }
             }
-            Change::Deleted(pod) => self
-                .state()
-                .delete_pod(&millwright_state::convert::pod_key(pod)),
+            Change::Deleted(pod) => {
+                let key = millwright_state::convert::pod_key(pod);
+                self.bound_pods.delete(&key);
+                self.state().delete_pod(&key);
+            }
             Change::Listed(keys) => {
                 let keys = keys
                     .iter()
                     .filter_map(|key| key.split_once('/'))
                     .map(|(namespace, name)| PodKey::new(namespace, name))
                     .collect();
+                self.bound_pods.retain(&keys);
                 self.state().retain_pods(&keys);
                 self.arrivals.notify_one();
             }

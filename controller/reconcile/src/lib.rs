@@ -6,6 +6,7 @@
 //! writes asks [`leader::Leadership`] first.
 
 pub mod batch;
+mod bound_pods;
 pub mod context;
 pub mod controllers;
 pub mod events;

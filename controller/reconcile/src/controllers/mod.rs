@@ -15,7 +15,7 @@ mod launcher;
 mod node;
 mod node_class;
 mod node_pool;
-mod observe;
+pub(crate) mod observe;
 mod pod_event;
 mod write;
 

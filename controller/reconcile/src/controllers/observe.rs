@@ -16,7 +16,10 @@ use millwright_lifecycle::{
     Condition, ConditionType, Conditions, ObservedClaim, ObservedNode, ObservedPod, Status,
     pdb::ObservedPdb, pod::DoNotDisrupt, volumes::ObservedAttachment,
 };
-use millwright_model::{Name, Operator, Span, Timestamp, topology::LabelSelector};
+use millwright_model::{
+    Effect, Name, Operator, Span, Timestamp, Toleration, taints::TolerationOperator,
+    topology::LabelSelector,
+};
 use millwright_state::convert;
 
 fn time(time: Option<&Time>) -> Option<Timestamp> {
@@ -131,7 +134,7 @@ pub(super) fn node(node: &Node) -> ObservedNode {
 }
 
 /// A pod.
-pub(super) fn pod(pod: &Pod) -> ObservedPod {
+pub(crate) fn pod(pod: &Pod) -> ObservedPod {
     let spec = pod.spec.as_ref();
     let status = pod.status.as_ref();
     let owned_by = |kind: &str| {
@@ -181,18 +184,42 @@ pub(super) fn pod(pod: &Pod) -> ObservedPod {
         deletion_cost: pod
             .annotations()
             .get(annotations::POD_DELETION_COST)
-            .and_then(|cost| cost.parse().ok()),
+            .and_then(|cost| deletion_cost(cost)),
         do_not_disrupt: DoNotDisrupt::parse(
             pod.annotations()
                 .get(annotations::DO_NOT_DISRUPT)
                 .map(String::as_str),
         ),
-        tolerations: convert::pod_spec(pod)
-            .map(|spec| spec.tolerations)
+        tolerations: spec
+            .and_then(|s| s.tolerations.as_deref())
             .unwrap_or_default()
-            .into(),
+            .iter()
+            .map(toleration)
+            .collect(),
         volume_claims: claims.map(|name| Name::from(name.as_str())).collect(),
         ..ObservedPod::new(convert::pod_key(pod), convert::pod_uid(pod))
+    }
+}
+
+/// The cost as written, which upstream reads as a float; cut to whole numbers.
+fn deletion_cost(text: &str) -> Option<i64> {
+    let whole = text.split_once('.').map_or(text, |(whole, _)| whole);
+    text.parse::<f64>().ok()?;
+    whole.parse().ok()
+}
+
+fn toleration(toleration: &k8s_openapi::api::core::v1::Toleration) -> Toleration {
+    let text = |text: &Option<String>| Name::from(text.as_deref().unwrap_or_default());
+    Toleration {
+        key: text(&toleration.key),
+        operator: match toleration.operator.as_deref() {
+            Some("Exists") => TolerationOperator::Exists,
+            Some("Lt") => TolerationOperator::Lt,
+            Some("Gt") => TolerationOperator::Gt,
+            _ => TolerationOperator::Equal,
+        },
+        value: text(&toleration.value),
+        effect: toleration.effect.as_deref().and_then(Effect::parse),
     }
 }
 
