@@ -73,86 +73,118 @@ pub fn alias_paths(
     version: &str,
     kubernetes: &str,
 ) -> Result<Vec<AliasPath>, UnsupportedAlias> {
-    use Variant::{Neuron, Nvidia, Standard};
-    let unsupported = || UnsupportedAlias {
-        alias: family.as_str().to_lowercase(),
-        version: kubernetes.to_owned(),
-    };
     let minor: u32 = kubernetes
         .split('.')
         .nth(1)
         .and_then(|minor| minor.parse().ok())
         .unwrap_or(0);
-    let eks = |tail: String, variants: &[Variant]| AliasPath {
+    let unsupported = match family {
+        AmiFamily::AL2 => minor >= 33,
+        AmiFamily::Windows2025 => minor < 35,
+        AmiFamily::Custom => true,
+        AmiFamily::AL2023
+        | AmiFamily::Bottlerocket
+        | AmiFamily::Windows2019
+        | AmiFamily::Windows2022 => false,
+    };
+    if unsupported {
+        return Err(UnsupportedAlias {
+            alias: family.as_str().to_lowercase(),
+            version: kubernetes.to_owned(),
+        });
+    }
+    Ok(match family {
+        AmiFamily::AL2 => al2_paths(version, kubernetes),
+        AmiFamily::AL2023 => al2023_paths(version, kubernetes),
+        AmiFamily::Bottlerocket => bottlerocket_paths(version, kubernetes),
+        AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025 => {
+            windows_paths(family, kubernetes)
+        }
+        AmiFamily::Custom => Vec::new(),
+    })
+}
+
+fn eks_path(kubernetes: &str, tail: &str, variants: &[Variant]) -> AliasPath {
+    AliasPath {
         path: format!("/aws/service/eks/optimized-ami/{kubernetes}/{tail}/image_id"),
         variants: variants.to_vec(),
-    };
-    let latest = version == "latest";
-    Ok(match family {
-        AmiFamily::AL2 if minor >= 33 => return Err(unsupported()),
-        AmiFamily::AL2 => [
-            ("", "", &[Standard][..]),
-            ("-arm64", "-arm64", &[Standard]),
-            ("-gpu", "-gpu", &[Neuron, Nvidia]),
-        ]
-        .into_iter()
-        .map(|(folder, kind, variants)| {
-            let release = if latest {
-                "recommended".to_owned()
-            } else {
-                format!("amazon-eks{kind}-node-{kubernetes}-{version}")
-            };
-            eks(format!("amazon-linux-2{folder}/{release}"), variants)
-        })
-        .collect(),
-        AmiFamily::AL2023 => [
-            ("x86_64", Standard),
-            ("x86_64", Nvidia),
-            ("x86_64", Neuron),
-            ("arm64", Standard),
-            ("arm64", Nvidia),
-        ]
-        .into_iter()
-        .map(|(arch, variant)| {
-            let name = variant.as_str();
-            let release = if latest {
-                "recommended".to_owned()
-            } else {
-                format!("amazon-eks-node-al2023-{arch}-{name}-{kubernetes}-{version}")
-            };
-            eks(
-                format!("amazon-linux-2023/{arch}/{name}/{release}"),
-                &[variant],
-            )
-        })
-        .collect(),
-        AmiFamily::Bottlerocket => [
-            ("", "x86_64", &[Standard, Neuron][..]),
-            ("", "arm64", &[Standard]),
-            ("-nvidia", "x86_64", &[Nvidia]),
-            ("-nvidia", "arm64", &[Nvidia]),
-        ]
-        .into_iter()
-        .map(|(flavour, arch, variants)| AliasPath {
-            path: format!(
-                "/aws/service/bottlerocket/aws-k8s-{kubernetes}{flavour}/{arch}/{}/image_id",
-                version.trim_start_matches('v')
-            ),
-            variants: variants.to_vec(),
-        })
-        .collect(),
-        AmiFamily::Windows2025 if minor < 35 => return Err(unsupported()),
-        AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025 => {
-            let year = family.as_str().trim_start_matches("Windows");
-            vec![AliasPath {
-                path: format!(
-                    "/aws/service/ami-windows-latest/Windows_Server-{year}-English-Core-EKS_Optimized-{kubernetes}/image_id"
-                ),
-                variants: Vec::new(),
-            }]
-        }
-        AmiFamily::Custom => return Err(unsupported()),
+    }
+}
+
+fn al2_paths(version: &str, kubernetes: &str) -> Vec<AliasPath> {
+    use Variant::{Neuron, Nvidia, Standard};
+    // One image serves both kinds of accelerators.
+    [
+        ("", &[Standard][..]),
+        ("-arm64", &[Standard]),
+        ("-gpu", &[Neuron, Nvidia]),
+    ]
+    .into_iter()
+    .map(|(kind, variants)| {
+        let release = match version {
+            "latest" => "recommended".to_owned(),
+            _ => format!("amazon-eks{kind}-node-{kubernetes}-{version}"),
+        };
+        eks_path(
+            kubernetes,
+            &format!("amazon-linux-2{kind}/{release}"),
+            variants,
+        )
     })
+    .collect()
+}
+
+fn al2023_paths(version: &str, kubernetes: &str) -> Vec<AliasPath> {
+    use Variant::{Neuron, Nvidia, Standard};
+    [
+        ("x86_64", Standard),
+        ("x86_64", Nvidia),
+        ("x86_64", Neuron),
+        ("arm64", Standard),
+        ("arm64", Nvidia),
+    ]
+    .into_iter()
+    .map(|(arch, variant)| {
+        let name = variant.as_str();
+        let release = match version {
+            "latest" => "recommended".to_owned(),
+            _ => format!("amazon-eks-node-al2023-{arch}-{name}-{kubernetes}-{version}"),
+        };
+        eks_path(
+            kubernetes,
+            &format!("amazon-linux-2023/{arch}/{name}/{release}"),
+            &[variant],
+        )
+    })
+    .collect()
+}
+
+fn bottlerocket_paths(version: &str, kubernetes: &str) -> Vec<AliasPath> {
+    use Variant::{Neuron, Nvidia, Standard};
+    let version = version.strip_prefix('v').unwrap_or(version);
+    [
+        ("", "x86_64", &[Standard, Neuron][..]),
+        ("", "arm64", &[Standard]),
+        ("-nvidia", "x86_64", &[Nvidia]),
+        ("-nvidia", "arm64", &[Nvidia]),
+    ]
+    .into_iter()
+    .map(|(flavour, arch, variants)| AliasPath {
+        path: format!(
+            "/aws/service/bottlerocket/aws-k8s-{kubernetes}{flavour}/{arch}/{version}/image_id"
+        ),
+        variants: variants.to_vec(),
+    })
+    .collect()
+}
+
+fn windows_paths(family: AmiFamily, kubernetes: &str) -> Vec<AliasPath> {
+    let year = family.as_str().trim_start_matches("Windows");
+    let image = format!("Windows_Server-{year}-English-Core-EKS_Optimized-{kubernetes}");
+    vec![AliasPath {
+        path: format!("/aws/service/ami-windows-latest/{image}/image_id"),
+        variants: Vec::new(),
+    }]
 }
 
 /// An image as EC2 describes it.
@@ -195,19 +227,24 @@ pub fn select(
     }
     let order = |image: &FoundImage| (!image.deprecated, image.created.clone(), image.name.clone());
     candidates.sort_by(|(a, _), (b, _)| order(b).cmp(&order(a)).then_with(|| a.id.cmp(&b.id)));
-    let mut chosen: Vec<Ami> = Vec::new();
+    let mut chosen: Vec<(&FoundImage, Vec<NodeSelectorRequirement>)> = Vec::new();
     for (image, requirements) in candidates {
-        if chosen.iter().any(|ami| ami.requirements == requirements) {
-            continue;
+        if !chosen.iter().any(|(_, known)| *known == requirements) {
+            chosen.push((image, requirements));
         }
-        chosen.push(Ami {
+    }
+    // Deprecation decides between equals only; the list itself is by age, because the first image
+    // that can start a type is the one that new nodes of the type get.
+    chosen.sort_by(|(a, _), (b, _)| b.created.cmp(&a.created).then_with(|| a.id.cmp(&b.id)));
+    chosen
+        .into_iter()
+        .map(|(image, requirements)| Ami {
             id: image.id.clone(),
             deprecated: image.deprecated,
             name: image.name.clone(),
             requirements,
-        });
-    }
-    chosen
+        })
+        .collect()
 }
 
 fn kubernetes_arch(architecture: &str) -> Option<&'static str> {
@@ -240,6 +277,8 @@ fn requirements(
             vec![build.to_owned()],
         ));
     }
+    // The order that the class's status has: shorter keys first.
+    list.sort_by(|a, b| (a.key.len(), &a.key).cmp(&(b.key.len(), &b.key)));
     list
 }
 
@@ -315,5 +354,85 @@ mod tests {
         let chosen = select(&found, AmiFamily::Custom, |_| Vec::new());
         let ids: Vec<&str> = chosen.iter().map(|ami| ami.id.as_str()).collect();
         assert_eq!(ids, ["new", "arm"]);
+    }
+
+    fn image(id: &str, created: &str, architecture: &str) -> FoundImage {
+        FoundImage {
+            id: id.into(),
+            name: id.into(),
+            created: created.into(),
+            deprecated: false,
+            architecture: architecture.into(),
+        }
+    }
+
+    #[test]
+    fn an_image_may_serve_several_variants_and_its_requirements_are_in_the_order_of_the_status() {
+        let found = [
+            image("gpu", "2024-02", "x86_64"),
+            image("plain", "2024-01", "x86_64"),
+        ];
+        let chosen = select(&found, AmiFamily::AL2, |id| match id {
+            "gpu" => vec![Variant::Neuron, Variant::Nvidia],
+            _ => vec![Variant::Standard],
+        });
+        let ids: Vec<&str> = chosen.iter().map(|ami| ami.id.as_str()).collect();
+        assert_eq!(ids, ["gpu", "gpu", "plain"]);
+        let keys: Vec<&str> = chosen[2]
+            .requirements
+            .iter()
+            .map(|r| r.key.as_str())
+            .collect();
+        assert_eq!(keys, [labels::ARCH, GPU, ACCELERATOR]);
+    }
+
+    #[test]
+    fn each_type_gets_the_newest_image_made_for_it() {
+        let found = [
+            image("old", "2023-01", "x86_64"),
+            image("nvidia", "2024-02", "x86_64"),
+            image("plain", "2024-01", "x86_64"),
+            image("arm", "2024-03", "arm64"),
+        ];
+        let chosen = select(&found, AmiFamily::AL2023, |id| match id {
+            "nvidia" => vec![Variant::Nvidia],
+            _ => vec![Variant::Standard],
+        });
+        let term = millwright_api::ec2_node_class::AmiSelectorTerm {
+            alias: "al2023@latest".to_owned(),
+            ..Default::default()
+        };
+        let spec = millwright_api::Ec2NodeClassSpec {
+            ami_selector_terms: vec![term],
+            ..Default::default()
+        };
+        let types =
+            crate::embedded_instance_types(&millwright_api::Ec2NodeClass::new("default", spec));
+        for (name, expected) in [
+            ("m5.large", Some("plain")),
+            ("g5.xlarge", Some("nvidia")),
+            ("m7g.large", Some("arm")),
+            ("inf2.xlarge", None),
+        ] {
+            let instance_type = types
+                .iter()
+                .find(|t| &*t.name == name)
+                .expect("a known type");
+            let ami = image_for(&chosen, instance_type).map(|ami| ami.id.as_str());
+            assert_eq!(ami, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn windows_images_need_windows_types() {
+        let chosen = select(&[image("w", "1", "x86_64")], AmiFamily::Windows2022, |_| {
+            Vec::new()
+        });
+        let keys: Vec<&str> = chosen[0]
+            .requirements
+            .iter()
+            .map(|r| r.key.as_str())
+            .collect();
+        assert_eq!(keys, [labels::OS, labels::ARCH, labels::WINDOWS_BUILD]);
     }
 }

@@ -1,6 +1,9 @@
 //! The port: everything the controller asks of a cloud.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use millwright_api::{Ec2NodeClass, Ec2NodeClassStatus};
@@ -44,6 +47,8 @@ pub struct LaunchGroup {
     pub node_class: Arc<Ec2NodeClass>,
     /// Members, never empty, equal in everything but `node_claim` and `uid`.
     pub members: Vec<LaunchRequest>,
+    /// Instances of this group that other NodeClaims have written down: never handed out again.
+    pub claimed: BTreeSet<ProviderId>,
 }
 
 /// State of an instance, as far as the life of a node depends on it.

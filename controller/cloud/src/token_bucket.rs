@@ -116,8 +116,6 @@ impl TokenBucket {
     }
 }
 
-/// `i64::div_ceil` is not stable for signed numbers; both are positive here.
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

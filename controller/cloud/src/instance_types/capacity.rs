@@ -434,81 +434,58 @@ mod tests {
         assert_eq!(capacity.get(&tags::RESOURCE_EFA.into()), 2);
     }
 
+    /// `DEVICE`, `DEVICE=SIZE`, or with a trailing `*` for the root volume.
+    fn devices(list: &[&str]) -> Vec<BlockDeviceMapping> {
+        list.iter()
+            .map(|text| {
+                let plain = text.trim_end_matches('*');
+                let (name, size) = plain
+                    .split_once('=')
+                    .map_or((plain, None), |(n, s)| (n, Some(s)));
+                BlockDeviceMapping {
+                    device_name: Some(name.to_owned()),
+                    ebs: size.map(|size| BlockDevice {
+                        volume_size: Some(size.to_owned()),
+                        ..BlockDevice::default()
+                    }),
+                    root_volume: plain != *text,
+                }
+            })
+            .collect()
+    }
+
     #[test]
     fn ephemeral_storage_takes_the_first_rule_that_applies() {
-        let device = |name: &str, size: Option<&str>, root_volume| BlockDeviceMapping {
-            device_name: Some(name.to_owned()),
-            ebs: size.map(|size| BlockDevice {
-                volume_size: Some(size.to_owned()),
-                ..BlockDevice::default()
-            }),
-            root_volume,
-        };
+        use AmiFamily::{AL2023, Bottlerocket, Custom};
         let disk = named("m5d.large");
-        for (family, devices, raid0, expected) in [
-            (AmiFamily::AL2023, vec![], true, 75 * 1_000_000_000),
-            (AmiFamily::AL2023, vec![], false, 20 * GIB),
+        let cases: [(AmiFamily, &[&str], bool, i64); 10] = [
+            (AL2023, &[], true, 75_000_000_000),
+            (AL2023, &[], false, 20 * GIB),
             (
-                AmiFamily::AL2023,
-                vec![
-                    device("/dev/xvda", Some("50Gi"), false),
-                    device("/dev/xvdb", Some("7Gi"), true),
-                ],
+                AL2023,
+                &["/dev/xvda=50Gi", "/dev/xvdb=7Gi*"],
                 false,
                 7 * GIB,
             ),
-            (
-                AmiFamily::AL2023,
-                vec![device("/dev/xvda", Some("50Gi"), false)],
-                false,
-                50 * GIB,
-            ),
-            (
-                AmiFamily::AL2023,
-                vec![device("/dev/sdf", Some("50Gi"), false)],
-                false,
-                20 * GIB,
-            ),
-            (
-                AmiFamily::Bottlerocket,
-                vec![device("/dev/xvda", Some("50Gi"), false)],
-                false,
-                20 * GIB,
-            ),
-            (
-                AmiFamily::Bottlerocket,
-                vec![device("/dev/xvdb", Some("1Ti"), false)],
-                false,
-                1024 * GIB,
-            ),
-            (
-                AmiFamily::Custom,
-                vec![
-                    device("/dev/a", Some("9Gi"), false),
-                    device("/dev/b", Some("8G"), false),
-                ],
-                false,
-                8_000_000_000,
-            ),
-            (
-                AmiFamily::Custom,
-                vec![device("/dev/a", None, false)],
-                false,
-                20 * GIB,
-            ),
-            (
-                AmiFamily::AL2023,
-                vec![device("/dev/xvda", None, true)],
-                false,
-                20 * GIB,
-            ),
-        ] {
+            (AL2023, &["/dev/xvda=50Gi"], false, 50 * GIB),
+            (AL2023, &["/dev/sdf=50Gi"], false, 20 * GIB),
+            (Bottlerocket, &["/dev/xvda=50Gi"], false, 20 * GIB),
+            (Bottlerocket, &["/dev/xvdb=1Ti"], false, 1024 * GIB),
+            (Custom, &["/dev/a=9Gi", "/dev/b=8G"], false, 8_000_000_000),
+            (Custom, &["/dev/a"], false, 20 * GIB),
+            (AL2023, &["/dev/xvda*"], false, 20 * GIB),
+        ];
+        for (family, list, raid0, expected) in cases {
             let shape = ClassShape {
-                block_devices: devices,
+                block_devices: devices(list),
                 raid0,
                 ..shape(family)
             };
-            assert_eq!(ephemeral_bytes(&disk, &shape), expected, "{shape:?}");
+            assert_eq!(
+                ephemeral_bytes(&disk, &shape),
+                expected,
+                "{family:?} {list:?}"
+            );
         }
     }
 

@@ -122,4 +122,33 @@ mod tests {
             );
         }
     }
+
+    proptest::proptest! {
+        /// Whatever parts a user has, they come first, in order and unchanged, and ours comes last.
+        #[test]
+        fn merged_documents_split_into_the_parts_that_went_in(
+            bodies in proptest::collection::vec("[a-zA-Z0-9 #:=_\\-\n]{1,60}", 0..5),
+            crlf: bool,
+        ) {
+            let mut custom = String::from(
+                "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"==B==\"\n\n",
+            );
+            for body in &bodies {
+                custom.push_str(&format!("--==B==\nContent-Type: text/plain\n\n{body}\n"));
+            }
+            custom.push_str("--==B==--\n");
+            if crlf {
+                custom = custom.replace('\n', "\r\n");
+            }
+            let merged = join(Some(&custom), Part::script("ours\n".into()), Part::script).unwrap();
+            proptest::prop_assert!(!merged.contains('\r'));
+            // Merging is idempotent: our own output is a document that splits again.
+            let parts = split(&merged).unwrap();
+            let found: Vec<&str> = parts.iter().map(|part| part.body.as_str()).collect();
+            let mut expected: Vec<String> = bodies.iter().map(|body| format!("{body}\n")).collect();
+            expected.push("ours\n".to_owned());
+            let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+            proptest::prop_assert_eq!(found, expected);
+        }
+    }
 }

@@ -178,7 +178,8 @@ fn al2023(input: &UserDataInput<'_>) -> Result<String, UserDataError> {
         .ok_or(UserDataError::NoCidr)?;
     let mut config: Map<String, Value> = input.kubelet.raw.clone();
     config.insert("maxPods".to_owned(), input.max_pods.into());
-    if let Some(dns) = dns(input) {
+    // The user's list may have several entries and stays as it is.
+    if let (true, Some(dns)) = (input.kubelet.cluster_dns.is_empty(), input.cluster_dns) {
         config.insert("clusterDNS".to_owned(), json!([dns]));
     }
     let taints: Vec<Value> = input
@@ -281,7 +282,12 @@ mod tests {
     use super::*;
     use millwright_model::Effect;
 
-    fn check(family: AmiFamily, custom: Option<&str>) -> Result<String, UserDataError> {
+    /// User data of a small node, with changes.
+    fn render(
+        family: AmiFamily,
+        kubelet: &Value,
+        change: impl FnOnce(&mut UserDataInput<'_>),
+    ) -> Result<String, UserDataError> {
         let labels = BTreeMap::from([
             ("karpenter.sh/nodepool".to_owned(), "p".to_owned()),
             ("team".to_owned(), "a".to_owned()),
@@ -290,8 +296,8 @@ mod tests {
             Taint::new("karpenter.sh/unregistered", "", Effect::NoExecute),
             Taint::new("gpu", "yes", Effect::NoSchedule),
         ];
-        let kubelet = KubeletSettings::default();
-        let input = UserDataInput {
+        let kubelet = KubeletSettings::read(kubelet.as_object().expect("an object"));
+        let mut input = UserDataInput {
             family,
             cluster_name: "demo",
             endpoint: "https://api",
@@ -302,11 +308,143 @@ mod tests {
             max_pods: 58,
             labels: &labels,
             taints: &taints,
-            custom,
+            custom: None,
             raid0: false,
         };
-        let encoded = user_data(&input)?;
-        Ok(String::from_utf8(STANDARD.decode(encoded).unwrap()).unwrap())
+        change(&mut input);
+        user_data(&input).map(|encoded| {
+            let bytes = STANDARD.decode(encoded).expect("base64");
+            String::from_utf8(bytes).expect("text")
+        })
+    }
+
+    fn check(family: AmiFamily, custom: Option<&str>) -> Result<String, UserDataError> {
+        let custom = custom.map(str::to_owned);
+        render(family, &json!({}), |input| {
+            // Leaking a few bytes of a test keeps the signature of the closure simple.
+            input.custom = custom.map(|text| &*text.leak());
+        })
+    }
+
+    const EVERYTHING: &str = r#"{
+        "clusterDNS": ["10.0.0.10"], "podsPerCore": 4, "cpuCFSQuota": false,
+        "systemReserved": {"memory": "1Gi", "cpu": "1"}, "kubeReserved": {"cpu": "90m"},
+        "evictionHard": {"memory.available": "5%"}, "evictionSoft": {"memory.available": "9%"},
+        "evictionSoftGracePeriod": {"memory.available": "1m"}, "evictionMaxPodGracePeriod": 60,
+        "imageGCHighThresholdPercent": 85, "imageGCLowThresholdPercent": 80
+    }"#;
+
+    #[test]
+    fn every_managed_kubelet_field_becomes_a_flag_in_a_fixed_order() {
+        let everything = serde_json::from_str(EVERYTHING).expect("JSON");
+        let text = render(AmiFamily::AL2, &everything, |_| {}).expect("user data");
+        let flags = "--max-pods=58 --pods-per-core=4 --system-reserved=\"cpu=1,memory=1Gi\" \
+                     --kube-reserved=\"cpu=90m\" --eviction-hard=\"memory.available<5%\" \
+                     --eviction-soft=\"memory.available<9%\" \
+                     --eviction-soft-grace-period=\"memory.available=1m\" \
+                     --eviction-max-pod-grace-period=60 --image-gc-high-threshold=85 \
+                     --image-gc-low-threshold=80 --cpu-cfs-quota=false'";
+        assert!(text.contains(flags), "{text}");
+        assert!(
+            text.contains("--dns-cluster-ip '10.0.0.10'"),
+            "the class's DNS wins: {text}"
+        );
+    }
+
+    #[test]
+    fn every_managed_kubelet_field_becomes_a_bottlerocket_setting() {
+        let everything = serde_json::from_str(EVERYTHING).expect("JSON");
+        let text = render(AmiFamily::Bottlerocket, &everything, |_| {}).expect("user data");
+        let value: Value = toml::from_str(&text).expect("TOML");
+        let kubernetes = &value["settings"]["kubernetes"];
+        for (key, expected) in [
+            ("cluster-dns-ip", json!("10.0.0.10")),
+            ("system-reserved", json!({"cpu": "1", "memory": "1Gi"})),
+            ("kube-reserved", json!({"cpu": "90m"})),
+            ("eviction-hard", json!({"memory.available": "5%"})),
+            ("eviction-soft", json!({"memory.available": "9%"})),
+            (
+                "eviction-soft-grace-period",
+                json!({"memory.available": "1m"}),
+            ),
+            ("eviction-max-pod-grace-period", json!(60)),
+            ("image-gc-high-threshold-percent", json!("85")),
+            ("image-gc-low-threshold-percent", json!("80")),
+            ("cpu-cfs-quota-enforced", json!(false)),
+        ] {
+            assert_eq!(kubernetes[key], expected, "{key}");
+        }
+    }
+
+    #[test]
+    fn local_disks_are_joined_in_the_way_of_each_family() {
+        let raid = |family| render(family, &json!({}), |input| input.raid0 = true).expect("data");
+        assert!(raid(AmiFamily::AL2).contains(" \\\n--local-disks raid0\n"));
+        assert!(raid(AmiFamily::AL2023).contains("strategy: RAID0"));
+        let bottlerocket: Value = toml::from_str(&raid(AmiFamily::Bottlerocket)).expect("TOML");
+        let command = &bottlerocket["settings"]["bootstrap-commands"]["000-mount-instance-storage"];
+        assert_eq!(
+            command["commands"][0],
+            json!(["apiclient", "ephemeral-storage", "init"])
+        );
+        assert_eq!(command["essential"], json!(true));
+    }
+
+    #[test]
+    fn al2023_keeps_every_dns_entry_and_needs_the_service_range() {
+        let kubelet = json!({"clusterDNS": ["10.0.0.10", "10.0.0.11"], "podPidsLimit": 9});
+        let text = render(AmiFamily::AL2023, &kubelet, |_| {}).expect("user data");
+        assert!(
+            text.contains("10.0.0.11") && text.contains("podPidsLimit: 9"),
+            "{text}"
+        );
+        let without = render(AmiFamily::AL2023, &kubelet, |input| {
+            input.service_cidr = None
+        });
+        assert_eq!(without, Err(UserDataError::NoCidr));
+    }
+
+    #[test]
+    fn an_ipv6_cluster_tells_the_bootstrap_script() {
+        let text = render(AmiFamily::AL2, &json!({}), |i| {
+            i.cluster_dns = Some("fd00::a")
+        })
+        .expect("data");
+        assert!(
+            text.contains("--ip-family ipv6 \\\n--dns-cluster-ip 'fd00::a' \\\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn windows_runs_the_user_s_lines_before_the_bootstrap_script() {
+        let text = check(AmiFamily::Windows2022, Some("Write-Host hi")).expect("user data");
+        assert!(text.starts_with("<powershell>\nWrite-Host hi\n[string]$EKSBootstrapScriptFile"));
+        assert!(
+            text.ends_with("-DNSClusterIP '172.20.0.10'\n</powershell>"),
+            "{text}"
+        );
+    }
+
+    proptest::proptest! {
+        /// The order in which a class lists its kubelet fields changes no byte, so it makes no
+        /// second launch template.
+        #[test]
+        fn the_order_of_fields_does_not_matter(seed in 0_u64..1_000) {
+            let everything: Value = serde_json::from_str(EVERYTHING).expect("JSON");
+            let mut fields: Vec<_> = everything.as_object().expect("an object").clone().into_iter().collect();
+            let turn = usize::try_from(seed).unwrap_or(0) % fields.len();
+            fields.rotate_left(turn);
+            if seed % 2 == 0 {
+                fields.reverse();
+            }
+            let shuffled = Value::Object(fields.into_iter().collect());
+            for family in AmiFamily::ALL {
+                let a = render(family, &everything, |_| {});
+                let b = render(family, &shuffled, |_| {});
+                proptest::prop_assert_eq!(a, b, "{:?}", family);
+            }
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! cloud answers with the instances of the first call.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -14,7 +14,7 @@ use kube::ResourceExt;
 use millwright_api::NodeClaim;
 use millwright_cloud::{CloudError, CloudErrorKind, Instance, LaunchGroup, LaunchRequest};
 use millwright_lifecycle::launch_group::{ANNOTATION, Collector, GroupTag, ReadyGroup};
-use millwright_model::{Name, NodePoolName, labels};
+use millwright_model::{Name, NodePoolName, ProviderId, labels};
 use millwright_state::convert;
 use tokio::{
     sync::{Notify, Semaphore},
@@ -171,6 +171,24 @@ impl Launcher {
         }
     }
 
+    /// Provider ids of the group's members that were launched before.
+    fn claimed(&self, claims: &[Arc<NodeClaim>]) -> BTreeSet<ProviderId> {
+        let Some(group) = claims
+            .first()
+            .and_then(|claim| claim.annotations().get(ANNOTATION))
+        else {
+            return BTreeSet::new();
+        };
+        let members = self.context.node_claims.list();
+        members
+            .iter()
+            .filter(|claim| claim.annotations().get(ANNOTATION) == Some(group))
+            .filter_map(|claim| claim.status.as_ref())
+            .filter(|status| !status.provider_id.is_empty())
+            .map(|status| ProviderId::from(status.provider_id.as_str()))
+            .collect()
+    }
+
     fn group(&self, id: &Name, claims: &[Arc<NodeClaim>]) -> Result<LaunchGroup, CloudError> {
         let not_ready = |message: String| {
             CloudError::new(
@@ -201,6 +219,7 @@ impl Launcher {
             id: id.clone(),
             node_class,
             members,
+            claimed: self.claimed(claims),
         })
     }
 }

@@ -10,6 +10,7 @@ mod claim_finalize;
 mod emptiness;
 mod evict;
 mod garbage;
+mod health;
 mod index;
 mod launcher;
 mod node;
@@ -37,7 +38,7 @@ struct Shared {
     nodes: WorkQueue,
     pools: WorkQueue,
     classes: WorkQueue,
-    health: Arc<node_pool::Health>,
+    health: Arc<health::Health>,
     evictions: Arc<evict::Evictions>,
 }
 

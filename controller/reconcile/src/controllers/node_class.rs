@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 use millwright_api::{
-    Ec2NodeClass, annotations,
+    Ec2NodeClass, NodeClaim, annotations,
     conditions::{ConditionSet, Conditioned},
     hash,
 };
 use serde_json::json;
 
 use super::{
-    Shared,
+    Shared, node_pool,
     write::{self, Error, Written, api_time},
 };
 use crate::{
@@ -107,6 +107,18 @@ async fn write_hash(shared: &Shared, class: &Ec2NodeClass) -> Result<Written, Er
     {
         return Ok(Written::Yes);
     }
+    if stored(annotations::EC2_NODE_CLASS_HASH_VERSION) != Some(hash::NODE_CLASS_HASH_VERSION) {
+        let name = class.name_any();
+        let of_class = |claim: &NodeClaim| claim.spec.node_class_ref.name == name;
+        let keys = (
+            annotations::EC2_NODE_CLASS_HASH,
+            annotations::EC2_NODE_CLASS_HASH_VERSION,
+        );
+        let values = (hash.as_str(), hash::NODE_CLASS_HASH_VERSION);
+        if node_pool::migrate_claims(shared, of_class, keys, values).await? == Written::Stale {
+            return Ok(Written::Stale);
+        }
+    }
     let patch = json!({"metadata": {"annotations": {
         annotations::EC2_NODE_CLASS_HASH: hash,
         annotations::EC2_NODE_CLASS_HASH_VERSION: hash::NODE_CLASS_HASH_VERSION,
@@ -132,7 +144,14 @@ async fn finalize(shared: &Shared, class: &Ec2NodeClass) -> Result<Next, Error> 
         .collect();
     if !users.is_empty() {
         let shown: Vec<&str> = users.iter().take(5).map(String::as_str).collect();
-        let message = format!("Waiting on NodeClaim termination for {}", shown.join(", "));
+        let others = match users.len() - shown.len() {
+            0 => String::new(),
+            others => format!(" and {others} other(s)"),
+        };
+        let message = format!(
+            "Waiting on NodeClaim termination for {}{others}",
+            shown.join(", ")
+        );
         shared.context.recorder.publish(Event::new(
             class,
             Severity::Normal,

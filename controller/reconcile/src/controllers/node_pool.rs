@@ -1,10 +1,6 @@
 //! NodePools: hash, validation, readiness, usage, registration health.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
@@ -14,9 +10,8 @@ use millwright_api::{
     hash,
 };
 use millwright_lifecycle::{
-    ObservedClaim, Status,
+    Status,
     node_pool::{ClassState, RawRequirement, Template, class_readiness, validate},
-    registration_health::RegistrationHealth,
 };
 use millwright_model::{ResourceName, Resources, labels};
 use millwright_state::convert;
@@ -32,40 +27,6 @@ const WORKERS: usize = 10;
 /// Usage is written at least this often.
 const COUNT: Duration = Duration::from_secs(5);
 const STALE: Next = Next::After(Duration::from_millis(50));
-
-/// The last launch outcomes of each pool, by name.
-#[derive(Debug, Default)]
-pub(super) struct Health(Mutex<HashMap<String, RegistrationHealth>>);
-
-impl Health {
-    /// Records whether a NodeClaim of a pool made it.
-    pub(super) fn record(&self, claim: &ObservedClaim, registered: bool) {
-        if let Some(pool) = claim.node_pool() {
-            let mut pools = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            pools
-                .entry(pool.to_string())
-                .or_default()
-                .record(registered);
-        }
-    }
-
-    /// The verdict of a pool; `stored` is what its status says, for the time after a restart.
-    fn status(&self, pool: &str, stored: Option<Status>) -> Option<Status> {
-        let mut pools = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let health = pools.entry(pool.to_owned()).or_default();
-        if let Some(stored) = stored.filter(|_| health.status() == Status::Unknown) {
-            health.prime(stored);
-        }
-        Some(health.status()).filter(|status| *status != Status::Unknown)
-    }
-
-    fn forget(&self, pool: &str) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(pool);
-    }
-}
 
 pub(super) async fn run(shared: Shared) {
     shared.ready().await;
@@ -83,7 +44,10 @@ async fn reconcile(shared: &Shared, key: &str) -> Result<Next, Error> {
         return Ok(Next::Done);
     }
     let Some(pool) = context.node_pools.get(key) else {
-        shared.health.forget(key);
+        let pools = context.node_pools.list();
+        shared
+            .health
+            .retain(|uid| pools.iter().any(|pool| pool.uid().as_deref() == Some(uid)));
         return Ok(Next::Done);
     };
     if pool.metadata.deletion_timestamp.is_some() {
@@ -121,8 +85,15 @@ async fn write_hash(shared: &Shared, pool: &NodePool) -> Result<Written, Error> 
         return Ok(Written::Yes);
     }
     if stored(annotations::NODE_POOL_HASH_VERSION) != Some(hash::NODE_POOL_HASH_VERSION) {
-        for claim in claims_of(shared, pool) {
-            migrate_claim(shared, &claim, &hash).await?;
+        let name = pool.name_any();
+        let of_pool = |claim: &NodeClaim| claim.labels().get(labels::NODE_POOL) == Some(&name);
+        let keys = (
+            annotations::NODE_POOL_HASH,
+            annotations::NODE_POOL_HASH_VERSION,
+        );
+        let values = (hash.as_str(), hash::NODE_POOL_HASH_VERSION);
+        if migrate_claims(shared, of_pool, keys, values).await? == Written::Stale {
+            return Ok(Written::Stale);
         }
     }
     let patch = json!({"metadata": {"annotations": {
@@ -134,34 +105,30 @@ async fn write_hash(shared: &Shared, pool: &NodePool) -> Result<Written, Error> 
     Ok(Written::Stale)
 }
 
-fn claims_of(shared: &Shared, pool: &NodePool) -> Vec<std::sync::Arc<NodeClaim>> {
-    let name = pool.name_any();
-    let claims = shared.context.node_claims.list();
-    claims
-        .into_iter()
-        .filter(|claim| claim.labels().get(labels::NODE_POOL) == Some(&name))
-        .collect()
-}
-
-async fn migrate_claim(shared: &Shared, claim: &NodeClaim, hash: &str) -> Result<(), Error> {
-    let version = claim
-        .annotations()
-        .get(annotations::NODE_POOL_HASH_VERSION)
-        .map(String::as_str);
-    if version == Some(hash::NODE_POOL_HASH_VERSION) {
-        return Ok(());
+/// Moves NodeClaims over to the present version of a static hash: those that have drifted keep their
+/// old hash, hence stay drifted. Stale when one of them has to be looked at again first.
+pub(super) async fn migrate_claims(
+    shared: &Shared,
+    concerned: impl Fn(&NodeClaim) -> bool,
+    (hash_key, version_key): (&str, &str),
+    (hash, version): (&str, &str),
+) -> Result<Written, Error> {
+    let mut outcome = Written::Yes;
+    for claim in shared.context.node_claims.list() {
+        let known = claim.annotations().get(version_key).map(String::as_str);
+        if !concerned(&claim) || known == Some(version) {
+            continue;
+        }
+        let mut wanted = json!({version_key: version});
+        if claim.condition(conditions::DRIFTED).is_none() {
+            wanted[hash_key] = hash.into();
+        }
+        let patch = json!({"metadata": {"annotations": wanted}});
+        if write::merge(&shared.context.client, &*claim, patch).await? == Written::Stale {
+            outcome = Written::Stale;
+        }
     }
-    let mut wanted = json!({annotations::NODE_POOL_HASH_VERSION: hash::NODE_POOL_HASH_VERSION});
-    if claim.condition(conditions::DRIFTED).is_none() {
-        wanted[annotations::NODE_POOL_HASH] = hash.into();
-    }
-    write::merge(
-        &shared.context.client,
-        claim,
-        json!({"metadata": {"annotations": wanted}}),
-    )
-    .await?;
-    Ok(())
+    Ok(outcome)
 }
 
 fn set_conditions(shared: &Shared, pool: &mut NodePool) {
@@ -171,20 +138,7 @@ fn set_conditions(shared: &Shared, pool: &mut NodePool) {
         .node_classes
         .get(&pool.spec.template.spec.node_class_ref.name);
     let (ready, reason, message) = class_readiness(&class_state(class.as_deref()));
-    let stored = match pool
-        .condition(conditions::NODE_REGISTRATION_HEALTHY)
-        .map(|c| c.status.as_str())
-    {
-        Some("True") => Some(Status::True),
-        Some("False") => Some(Status::False),
-        _ => None,
-    };
-    let health = shared.health.status(&pool.name_any(), stored);
-    if let Some(class) = &class {
-        pool.status
-            .get_or_insert_default()
-            .node_class_observed_generation = class.metadata.generation;
-    }
+    shared.health.apply(pool, class.as_deref(), api_time(now()));
     let mut set = ConditionSet::open(pool, api_time(now()));
     if errors.is_empty() {
         set.set_true(conditions::VALIDATION_SUCCEEDED);
@@ -200,18 +154,6 @@ fn set_conditions(shared: &Shared, pool: &mut NodePool) {
         Status::False | Status::Unknown => {
             set.set_false(conditions::NODE_CLASS_READY, &reason, &message)
         }
-    };
-    match health {
-        Some(Status::True) => set.set_true(conditions::NODE_REGISTRATION_HEALTHY),
-        Some(Status::False) => {
-            let message = "Failed to register node";
-            set.set_false(
-                conditions::NODE_REGISTRATION_HEALTHY,
-                "RegistrationFailed",
-                message,
-            )
-        }
-        Some(Status::Unknown) | None => set.set_unknown(conditions::NODE_REGISTRATION_HEALTHY),
     };
 }
 

@@ -35,6 +35,15 @@ pub(super) enum Error {
         #[source]
         source: Box<kube::Error>,
     },
+    /// An object of ours cannot be written as JSON: a bug.
+    #[error("{what}")]
+    Json {
+        /// The thing.
+        what: String,
+        /// The cause.
+        #[source]
+        source: serde_json::Error,
+    },
     /// The cloud refused or could not be reached.
     #[error("cloud: {0}")]
     Cloud(#[from] millwright_cloud::CloudError),
@@ -64,24 +73,57 @@ pub(super) fn settle<T>(what: &str, result: Result<T, kube::Error>) -> Result<Wr
     }
 }
 
-/// Writes the status of an object that was changed in memory.
+/// Writes what differs between the status of `object` and the one that was changed in memory.
 pub(super) async fn status<K>(
     client: &Client,
     object: &K,
     status: impl Serialize,
 ) -> Result<Written, Error>
 where
-    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + Serialize + DeserializeOwned,
     K: Resource<Scope = kube::core::ClusterResourceScope>,
 {
     let api: Api<K> = Api::all(client.clone());
     let name = object.name_any();
+    let json = |source| Error::Json {
+        what: format!("status of {} {name}", K::kind(&())),
+        source,
+    };
+    let before = serde_json::to_value(object).map_err(json)?;
+    let after = serde_json::to_value(status).map_err(json)?;
+    let change = difference(before.get("status").unwrap_or(&Value::Null), after);
     let patch =
-        json!({"metadata": {"resourceVersion": object.resource_version()}, "status": status});
+        json!({"metadata": {"resourceVersion": object.resource_version()}, "status": change});
     let result = api
         .patch_status(&name, &parameters(), &Patch::Merge(&patch))
         .await;
     settle(&format!("write status of {} {name}", K::kind(&())), result)
+}
+
+/// The merge patch that turns `before` into `after`: an entry that a map lost is named as null.
+fn difference(before: &Value, after: Value) -> Value {
+    match (before, after) {
+        (Value::Object(before), Value::Object(after)) => {
+            let mut patch: serde_json::Map<String, Value> = before
+                .keys()
+                .filter(|key| !after.contains_key(*key))
+                .map(|key| (key.clone(), Value::Null))
+                .collect();
+            for (key, value) in after {
+                match before.get(&key) {
+                    Some(old) if *old == value => {}
+                    Some(old) => {
+                        patch.insert(key, difference(old, value));
+                    }
+                    None => {
+                        patch.insert(key, value);
+                    }
+                }
+            }
+            Value::Object(patch)
+        }
+        (_, after) => after,
+    }
 }
 
 /// Writes a merge patch on the version of the object it was decided on.
@@ -118,19 +160,50 @@ where
         + std::fmt::Debug
         + DeserializeOwned,
 {
+    let this = Preconditions {
+        uid: object.uid(),
+        resource_version: None,
+    };
+    delete_if(client, object, this).await
+}
+
+async fn delete_if<K>(
+    client: &Client,
+    object: &K,
+    preconditions: Preconditions,
+) -> Result<Written, Error>
+where
+    K: Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned,
+{
     let api: Api<K> = Api::all(client.clone());
     let name = object.name_any();
     let parameters = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: object.uid(),
-            resource_version: None,
-        }),
+        preconditions: Some(preconditions),
         ..DeleteParams::default()
     };
     settle(
         &format!("delete {} {name}", K::kind(&())),
         api.delete(&name, &parameters).await,
     )
+}
+
+/// Deletes an object if it is still as it was seen, so that a deletion is decided, done and counted
+/// once even before the watch has told of it.
+pub(super) async fn delete_as_seen<K>(client: &Client, object: &K) -> Result<Written, Error>
+where
+    K: Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned,
+{
+    let seen = Preconditions {
+        uid: object.uid(),
+        resource_version: object.resource_version(),
+    };
+    delete_if(client, object, seen).await
 }
 
 /// Takes a finalizer off; the object may vanish by it.
@@ -182,20 +255,10 @@ pub(super) async fn edit_node(
 ) -> Result<Written, Error> {
     let mut metadata = json!({});
     if !edit.labels.is_empty() {
-        metadata["labels"] = json!(
-            edit.labels
-                .iter()
-                .map(|(k, v)| (k.to_string(), v.to_string()))
-                .collect::<std::collections::BTreeMap<_, _>>()
-        );
+        metadata["labels"] = texts(&edit.labels);
     }
     if !edit.annotations.is_empty() {
-        metadata["annotations"] = json!(
-            edit.annotations
-                .iter()
-                .map(|(k, v)| (k.to_string(), v.to_string()))
-                .collect::<std::collections::BTreeMap<_, _>>()
-        );
+        metadata["annotations"] = texts(&edit.annotations);
     }
     if edit.add_finalizer {
         let mut all = node.finalizers().to_vec();
@@ -216,24 +279,40 @@ pub(super) async fn edit_node(
     }
     let mut patch = json!({"metadata": metadata});
     if !edit.add_taints.is_empty() || !edit.remove_taints.is_empty() {
-        let current = node
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.taints.as_deref())
-            .unwrap_or_default();
-        let gone = |taint: &k8s_openapi::api::core::v1::Taint| {
-            edit.remove_taints
-                .iter()
-                .any(|gone| *gone.key == taint.key && gone.effect.as_str() == taint.effect)
-        };
-        let kept = current
-            .iter()
-            .filter(|taint| !gone(taint))
-            .map(|taint| json!(taint));
-        let taints: Vec<Value> = kept.chain(edit.add_taints.iter().map(taint)).collect();
-        patch["spec"] = json!({"taints": taints});
+        patch["spec"] = json!({"taints": taints_after(node, edit)});
     }
     merge(client, node, patch).await
+}
+
+/// A map of names as JSON.
+pub(super) fn texts(map: &std::collections::BTreeMap<millwright_model::Name, millwright_model::Name>) -> Value {
+    map.iter()
+        .map(|(key, value)| (key.to_string(), Value::from(&**value)))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}
+
+/// The whole list of taints, because a merge patch replaces lists. What stays keeps everything it
+/// has; a taint that is there already is not added again, which the API server would refuse.
+fn taints_after(node: &Node, edit: &NodeEdit) -> Vec<Value> {
+    let current = node
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.taints.as_deref())
+        .unwrap_or_default();
+    let same = |model: &Taint, taint: &k8s_openapi::api::core::v1::Taint| {
+        *model.key == taint.key && model.effect.as_str() == taint.effect
+    };
+    let kept: Vec<_> = current
+        .iter()
+        .filter(|taint| !edit.remove_taints.iter().any(|gone| same(gone, taint)))
+        .collect();
+    let added = edit
+        .add_taints
+        .iter()
+        .filter(|new| !kept.iter().any(|taint| same(new, taint)));
+    let added: Vec<Value> = added.map(taint).collect();
+    kept.iter().map(|taint| json!(taint)).chain(added).collect()
 }
 
 fn taint(taint: &Taint) -> Value {
@@ -335,4 +414,47 @@ fn static_name(kind: &str) -> &'static str {
         .find(|known| **known == kind)
         .copied()
         .unwrap_or("StatusCondition")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patch_says_what_changed_and_names_what_a_map_lost() {
+        let before = json!({"nodes": 2, "resources": {"cpu": "4", "nvidia.com/gpu": "1"}, "conditions": [1]});
+        let after = json!({"nodes": 2, "resources": {"cpu": "2"}, "conditions": [1, 2]});
+        assert_eq!(
+            difference(&before, after),
+            json!({"resources": {"cpu": "2", "nvidia.com/gpu": null}, "conditions": [1, 2]})
+        );
+        assert_eq!(difference(&Value::Null, json!({"a": 1})), json!({"a": 1}));
+    }
+
+    #[test]
+    fn taints_that_stay_keep_everything_and_none_is_there_twice() {
+        let node: Node = serde_json::from_value(json!({"spec": {"taints": [
+            {"key": "a", "effect": "NoExecute", "timeAdded": "2024-01-01T00:00:00Z"},
+            {"key": "b", "effect": "NoSchedule"},
+        ]}}))
+        .expect("a node");
+        let of = |key: &str| Taint::new(key, "", millwright_model::Effect::NoSchedule);
+        let edit = NodeEdit {
+            add_taints: vec![of("b"), of("c"), of("a")],
+            remove_taints: vec![of("a")],
+            ..NodeEdit::default()
+        };
+        let after = taints_after(&node, &edit);
+        let keys: Vec<_> = after.iter().map(|t| (t["key"].as_str(), t["effect"].as_str())).collect();
+        assert_eq!(
+            keys,
+            [
+                (Some("a"), Some("NoExecute")),
+                (Some("b"), Some("NoSchedule")),
+                (Some("c"), Some("NoSchedule")),
+                (Some("a"), Some("NoSchedule")),
+            ]
+        );
+        assert_eq!(after[0]["timeAdded"], "2024-01-01T00:00:00Z");
+    }
 }

@@ -1,0 +1,261 @@
+//! Launch templates: one per distinct set of parameters, named by a hash of them.
+//!
+//! Differs: templates are kept for as long as their class lives and are created without asking first
+//! (decision D-012). Source: AWS specification 19.
+
+use aws_sdk_ec2::types::{
+    Filter, LaunchTemplateBlockDeviceMappingRequest, LaunchTemplateEbsBlockDeviceRequest,
+    LaunchTemplateIamInstanceProfileSpecificationRequest,
+    LaunchTemplateInstanceMetadataEndpointState, LaunchTemplateInstanceMetadataOptionsRequest,
+    LaunchTemplateInstanceMetadataProtocolIpv6,
+    LaunchTemplateInstanceNetworkInterfaceSpecificationRequest, LaunchTemplatePlacementRequest,
+    LaunchTemplateTagSpecificationRequest, LaunchTemplatesMonitoringRequest,
+    RequestLaunchTemplateData, ResourceType, Tag, TagSpecification, Tenancy, VolumeType,
+};
+use millwright_api::Ec2NodeClass;
+use millwright_cloud::{CloudError, ec2_errors, family};
+use millwright_model::{CapacityType, Quantity};
+use sha2::{Digest, Sha256};
+
+use crate::{
+    AwsProvider,
+    errors::{cloud, code},
+};
+
+/// Parameters of a template.
+#[derive(Debug)]
+pub(crate) struct Parameters<'a> {
+    pub(crate) class: &'a Ec2NodeClass,
+    pub(crate) class_name: &'a str,
+    pub(crate) image_id: &'a str,
+    pub(crate) user_data: &'a str,
+    pub(crate) capacity_type: CapacityType,
+    pub(crate) tags: &'a std::collections::BTreeMap<String, String>,
+}
+
+pub(crate) fn sdk_tags(tags: &std::collections::BTreeMap<String, String>) -> Vec<Tag> {
+    tags.iter()
+        .map(|(key, value)| Tag::builder().key(key).value(value).build())
+        .collect()
+}
+
+impl AwsProvider {
+    /// The name of a template with these parameters, which exists afterwards.
+    pub(crate) async fn ensure_launch_template(
+        &self,
+        parameters: &Parameters<'_>,
+    ) -> Result<String, CloudError> {
+        let data = content(parameters);
+        let name = name(&self.settings().cluster_name, parameters.class_name, &data);
+        if self.is_known_template(&name) {
+            return Ok(name);
+        }
+        let tags = TagSpecification::builder()
+            .resource_type(ResourceType::LaunchTemplate)
+            .set_tags(Some(sdk_tags(parameters.tags)))
+            .build();
+        let created = self
+            .clients()
+            .ec2
+            .create_launch_template()
+            .launch_template_name(&name)
+            .launch_template_data(data)
+            .tag_specifications(tags)
+            .send()
+            .await;
+        match created {
+            Ok(_) => {}
+            Err(error) if code(&error) == ec2_errors::LAUNCH_TEMPLATE_EXISTS => {}
+            Err(error) => return Err(cloud("create launch template", error)),
+        }
+        self.remember_template(&name);
+        Ok(name)
+    }
+
+    /// Deletes the templates of a class.
+    pub(crate) async fn delete_launch_templates(&self, class_name: &str) -> Result<(), CloudError> {
+        let filter = |name: &str, value: &str| Filter::builder().name(name).values(value).build();
+        let templates = self
+            .clients()
+            .ec2
+            .describe_launch_templates()
+            .filters(filter(
+                "tag:eks:eks-cluster-name",
+                &self.settings().cluster_name,
+            ))
+            .filters(filter("tag:karpenter.k8s.aws/ec2nodeclass", class_name))
+            .into_paginator()
+            .page_size(200)
+            .items()
+            .send()
+            .try_collect()
+            .await
+            .map_err(|e| cloud("describe launch templates", e))?;
+        for template in templates {
+            let Some(name) = template.launch_template_name() else {
+                continue;
+            };
+            self.forget_template(name);
+            let deleted = self
+                .clients()
+                .ec2
+                .delete_launch_template()
+                .launch_template_name(name)
+                .send()
+                .await;
+            if let Err(error) = deleted
+                && !code(&error).contains("NotFound")
+            {
+                return Err(cloud(&format!("delete launch template {name}"), error));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A name that changes with the content; 64 bits of the hash, in decimal, as upstream's names look.
+fn name(cluster: &str, class_name: &str, data: &RequestLaunchTemplateData) -> String {
+    let mut hash = Sha256::new();
+    for part in [cluster, class_name, &format!("{data:?}")] {
+        hash.update(part.as_bytes());
+        hash.update([0]);
+    }
+    let digest = hash.finalize();
+    let number = digest
+        .iter()
+        .take(8)
+        .fold(0_u64, |number, byte| (number << 8) | u64::from(*byte));
+    format!("karpenter.k8s.aws/{number}")
+}
+
+fn content(parameters: &Parameters<'_>) -> RequestLaunchTemplateData {
+    let spec = &parameters.class.spec;
+    let status = parameters.class.status.clone().unwrap_or_default();
+    let groups: Vec<String> = status
+        .security_groups
+        .iter()
+        .map(|group| group.id.clone())
+        .collect();
+    let interface = LaunchTemplateInstanceNetworkInterfaceSpecificationRequest::builder()
+        .device_index(0)
+        .set_groups(Some(groups))
+        .set_associate_public_ip_address(spec.associate_public_ip_address)
+        .set_ipv4_prefix_count(spec.ip_prefix_count)
+        .build();
+    let mut tag_specifications = vec![tag_specification(
+        ResourceType::NetworkInterface,
+        parameters,
+    )];
+    if parameters.capacity_type == CapacityType::Spot {
+        tag_specifications.push(tag_specification(
+            ResourceType::SpotInstancesRequest,
+            parameters,
+        ));
+    }
+    RequestLaunchTemplateData::builder()
+        .image_id(parameters.image_id)
+        .user_data(parameters.user_data)
+        .iam_instance_profile(
+            LaunchTemplateIamInstanceProfileSpecificationRequest::builder()
+                .name(&status.instance_profile)
+                .build(),
+        )
+        .monitoring(
+            LaunchTemplatesMonitoringRequest::builder()
+                .enabled(spec.detailed_monitoring.unwrap_or(false))
+                .build(),
+        )
+        .metadata_options(metadata_options(parameters.class))
+        .network_interfaces(interface)
+        .placement(
+            LaunchTemplatePlacementRequest::builder()
+                .tenancy(Tenancy::Default)
+                .build(),
+        )
+        .set_block_device_mappings(block_devices(parameters.class))
+        .set_tag_specifications(Some(tag_specifications))
+        .build()
+}
+
+fn tag_specification(
+    kind: ResourceType,
+    parameters: &Parameters<'_>,
+) -> LaunchTemplateTagSpecificationRequest {
+    LaunchTemplateTagSpecificationRequest::builder()
+        .resource_type(kind)
+        .set_tags(Some(sdk_tags(parameters.tags)))
+        .build()
+}
+
+fn metadata_options(class: &Ec2NodeClass) -> LaunchTemplateInstanceMetadataOptionsRequest {
+    let options = class.spec.metadata_options.clone().unwrap_or_default();
+    LaunchTemplateInstanceMetadataOptionsRequest::builder()
+        .http_endpoint(LaunchTemplateInstanceMetadataEndpointState::from(
+            options.http_endpoint.as_str(),
+        ))
+        .http_protocol_ipv6(LaunchTemplateInstanceMetadataProtocolIpv6::from(
+            options.http_protocol_ipv6.as_str(),
+        ))
+        .set_http_put_response_hop_limit(i32::try_from(options.http_put_response_hop_limit).ok())
+        .http_tokens(aws_sdk_ec2::types::LaunchTemplateHttpTokensState::from(
+            options.http_tokens.as_str(),
+        ))
+        .build()
+}
+
+/// The class's devices, or the family's defaults; `None` when there are none (custom images).
+fn block_devices(class: &Ec2NodeClass) -> Option<Vec<LaunchTemplateBlockDeviceMappingRequest>> {
+    let own = &class.spec.block_device_mappings;
+    let devices: Vec<LaunchTemplateBlockDeviceMappingRequest> = if own.is_empty() {
+        family::default_devices(class.spec.resolved_ami_family())
+            .iter()
+            .map(|(device, gib)| {
+                let ebs = LaunchTemplateEbsBlockDeviceRequest::builder()
+                    .encrypted(true)
+                    .volume_type(VolumeType::Gp3)
+                    .set_volume_size(i32::try_from(*gib).ok())
+                    .build();
+                LaunchTemplateBlockDeviceMappingRequest::builder()
+                    .device_name(*device)
+                    .ebs(ebs)
+                    .build()
+            })
+            .collect()
+    } else {
+        own.iter()
+            .map(|mapping| {
+                let ebs = mapping.ebs.as_ref().map(|ebs| {
+                    LaunchTemplateEbsBlockDeviceRequest::builder()
+                        .set_delete_on_termination(ebs.delete_on_termination)
+                        .set_encrypted(ebs.encrypted)
+                        .set_iops(
+                            ebs.iops
+                                .filter(|n| *n != 0)
+                                .and_then(|n| i32::try_from(n).ok()),
+                        )
+                        .set_kms_key_id(ebs.kms_key_id.clone())
+                        .set_snapshot_id(ebs.snapshot_id.clone())
+                        .set_throughput(
+                            ebs.throughput
+                                .filter(|n| *n != 0)
+                                .and_then(|n| i32::try_from(n).ok()),
+                        )
+                        .set_volume_size(ebs.volume_size.as_deref().and_then(gibibytes))
+                        .set_volume_type(ebs.volume_type.as_deref().map(VolumeType::from))
+                        .build()
+                });
+                LaunchTemplateBlockDeviceMappingRequest::builder()
+                    .set_device_name(mapping.device_name.clone())
+                    .set_ebs(ebs)
+                    .build()
+            })
+            .collect()
+    };
+    (!devices.is_empty()).then_some(devices)
+}
+
+/// A quantity of bytes in whole GiB, rounded up.
+fn gibibytes(text: &str) -> Option<i32> {
+    let bytes = Quantity::parse(text).ok()?.units_ceil();
+    i32::try_from((bytes + (1 << 30) - 1) >> 30).ok()
+}
