@@ -75,7 +75,9 @@ async fn reconcile(shared: &Shared, key: &str) -> Result<Next, Error> {
     }
     if let Some(cause) = step.delete {
         if cause == DeleteCause::RegistrationTimeout {
-            shared.health.record(&observed, false);
+            if let Some(pool) = shared.context.node_pools.get(&pool_of(&claim)) {
+                shared.health.failed(&claim, &pool);
+            }
             shared.pools.add(pool_of(&claim));
         }
         return give_back(shared, &claim, cause, None).await;
@@ -336,7 +338,9 @@ async fn settle(
         );
     }
     if step.registers {
-        shared.health.record(observed, true);
+        if let Some(pool) = shared.context.node_pools.get(&pool_of(claim)) {
+            shared.health.succeeded(claim, &pool);
+        }
         shared.pools.add(pool_of(claim));
         telemetry::node_created(&pool_of(claim));
         tracing::info!(

@@ -168,11 +168,13 @@ async fn create_claims(context: &Context, snapshot: &ClusterSnapshot, plan: &Pla
     let claims = grouped(&plan.node_claims);
     let api: Api<NodeClaim> = Api::all(context.client.clone());
     let started = tokio::time::Instant::now();
-    let outcomes: Vec<bool> = stream::iter(claims)
+    // Built before they are streamed: a closure inside the stream would make the future's Send
+    // depend on a lifetime that the compiler cannot name.
+    let writes: Vec<_> = claims
+        .into_iter()
         .map(|(proposal, claim)| create_claim(context, &api, snapshot, proposal, claim))
-        .buffer_unordered(WRITES)
-        .collect()
-        .await;
+        .collect();
+    let outcomes: Vec<bool> = stream::iter(writes).buffer_unordered(WRITES).collect().await;
     let created = outcomes.iter().filter(|done| **done).count();
     let failed = outcomes.len() - created;
     if created > 0 {
