@@ -17,6 +17,34 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run a simulated AWS account: EC2, IAM, STS, SSM, EKS, Pricing and SQS on one port.
     Aws(AwsArgs),
+    /// Show the main job: pods that cannot be placed get nodes, and the fleet shrinks again.
+    Demo(DemoArgs),
+}
+
+/// The demo.
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// The Kubernetes API to run on.
+    #[arg(long, value_enum, default_value = "embedded")]
+    pub(crate) control_plane: ControlPlane,
+    /// Use the cluster of this kubeconfig, with simulated machines.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<std::path::PathBuf>,
+    /// Delays and identifiers of the simulated cloud follow from it.
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    pub(crate) seed: u64,
+    /// Keep the controller's log in this file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log: Option<std::path::PathBuf>,
+}
+
+/// Which Kubernetes API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ControlPlane {
+    /// The simulated one: needs nothing but this program.
+    Embedded,
+    /// etcd, kube-apiserver, kube-controller-manager, kube-scheduler.
+    Real,
 }
 
 /// A simulated AWS account.

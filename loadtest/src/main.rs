@@ -2,6 +2,7 @@
 
 mod args;
 mod aws;
+mod demo;
 
 use clap::Parser as _;
 
@@ -15,5 +16,6 @@ async fn main() -> anyhow::Result<()> {
         .init();
     match args::Cli::parse().command {
         args::Command::Aws(args) => aws::run(args).await,
+        args::Command::Demo(args) => demo::run(args).await,
     }
 }

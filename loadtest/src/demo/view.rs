@@ -39,7 +39,10 @@ pub(super) struct View {
 
 impl View {
     pub(super) fn node_count(&self) -> usize {
-        self.nodes.values().map(|c| c.starting + c.ready + c.leaving).sum()
+        self.nodes
+            .values()
+            .map(|c| c.starting + c.ready + c.leaving)
+            .sum()
     }
 
     fn table(&self) -> String {
@@ -50,7 +53,11 @@ impl View {
         for (kind, counts) in &self.nodes {
             lines.push(format!(
                 "  {:<14} {:<10} {:>9} {:>6} {:>8}",
-                kind.instance_type, kind.capacity_type, counts.starting, counts.ready, counts.leaving
+                kind.instance_type,
+                kind.capacity_type,
+                counts.starting,
+                counts.ready,
+                counts.leaving
             ));
         }
         if self.nodes.is_empty() {
@@ -60,7 +67,8 @@ impl View {
     }
 
     fn line(&self) -> String {
-        let counts = |pick: fn(&NodeCounts) -> usize| -> usize { self.nodes.values().map(pick).sum() };
+        let counts =
+            |pick: fn(&NodeCounts) -> usize| -> usize { self.nodes.values().map(pick).sum() };
         format!(
             "pods: {} pending, {} bound, {} running | nodes: {} starting, {} ready, {} leaving | ${:.4}/h",
             self.pending,
@@ -90,12 +98,18 @@ impl Screen {
                 Some(u64::try_from(total).unwrap_or(u64::MAX)),
                 ProgressDrawTarget::stderr(),
             );
-            let style = ProgressStyle::with_template("{msg}\n  pods [{bar:40}] {pos}/{len} running, {elapsed}")
-                .unwrap_or_else(|_| ProgressStyle::default_bar());
+            let style = ProgressStyle::with_template(
+                "{msg}\n  pods [{bar:40}] {pos}/{len} running, {elapsed}",
+            )
+            .unwrap_or_else(|_| ProgressStyle::default_bar());
             bar.set_style(style.progress_chars("=> "));
             bar
         });
-        Self { bar, last: None, act: String::new() }
+        Self {
+            bar,
+            last: None,
+            act: String::new(),
+        }
     }
 
     /// Starts a new act of the demo.
@@ -105,7 +119,10 @@ impl Screen {
     }
 
     /// A line that stays.
-    #[expect(clippy::print_stderr, reason = "the demo tells its story on standard error")]
+    #[expect(
+        clippy::print_stderr,
+        reason = "the demo tells its story on standard error"
+    )]
     pub(super) fn say(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| eprintln!("{text}")),
@@ -125,7 +142,11 @@ impl Screen {
                 bar.set_message(message);
                 bar.tick();
             }
-            None => self.say(&format!("[{:5.1} s] {}", elapsed.as_secs_f64(), view.line())),
+            None => self.say(&format!(
+                "[{:5.1} s] {}",
+                elapsed.as_secs_f64(),
+                view.line()
+            )),
         }
         self.last = Some(view.clone());
     }
@@ -144,8 +165,15 @@ mod tests {
 
     #[test]
     fn a_plain_line_tells_pods_nodes_and_price() {
-        let kind = NodeKind { instance_type: "t3.2xlarge".into(), capacity_type: "spot".into() };
-        let counts = NodeCounts { starting: 3, ready: 7, leaving: 0 };
+        let kind = NodeKind {
+            instance_type: "t3.2xlarge".into(),
+            capacity_type: "spot".into(),
+        };
+        let counts = NodeCounts {
+            starting: 3,
+            ready: 7,
+            leaving: 0,
+        };
         let view = View {
             pods: 10,
             pending: 3,
