@@ -64,14 +64,44 @@ pub const CATALOGUE: &[Metric] = &[
         "NodeClaims whose object is gone, by NodePool.",
     ),
     metric(
+        "karpenter_nodepools_allowed_disruptions",
+        Kind::Gauge,
+        "Nodes that budgets allow to disrupt, by NodePool and reason.",
+    ),
+    metric(
+        "karpenter_nodepools_nodes_consuming_budgets",
+        Kind::Gauge,
+        "Nodes that use budgets up, by NodePool and reason.",
+    ),
+    metric(
         "karpenter_nodes_created_total",
         Kind::Counter,
         "Nodes that registered for a NodeClaim, by NodePool.",
     ),
     metric(
+        "karpenter_nodes_drained_total",
+        Kind::Counter,
+        "Nodes whose pods are gone, by NodePool.",
+    ),
+    metric(
         "karpenter_nodes_terminated_total",
         Kind::Counter,
         "Nodes whose object is gone, by NodePool.",
+    ),
+    metric(
+        "karpenter_pods_disruption_initiated_total",
+        Kind::Counter,
+        "Pods that need a new home because of a disruption, by NodePool and reason.",
+    ),
+    metric(
+        "karpenter_pods_drained_total",
+        Kind::Counter,
+        "Pods evicted or deleted by a drain, by reason.",
+    ),
+    metric(
+        "karpenter_pods_eviction_requests_total",
+        Kind::Counter,
+        "Calls of the Eviction API, by status code.",
     ),
     metric(
         "karpenter_scheduler_ignored_pods_count",
@@ -92,6 +122,21 @@ pub const CATALOGUE: &[Metric] = &[
         "karpenter_scheduler_unschedulable_pods_count",
         Kind::Gauge,
         "Pods that the last plan left without a place.",
+    ),
+    metric(
+        "karpenter_voluntary_disruption_decisions_total",
+        Kind::Counter,
+        "Disruption commands started, by decision, reason and kind.",
+    ),
+    metric(
+        "karpenter_voluntary_disruption_eligible_nodes",
+        Kind::Gauge,
+        "Nodes that may be disrupted, by reason.",
+    ),
+    metric(
+        "karpenter_voluntary_disruption_failed_validations_total",
+        Kind::Counter,
+        "Nodes that a validation dropped, by kind.",
     ),
     metric(
         "leader_election_master_status",

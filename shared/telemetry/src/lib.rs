@@ -4,12 +4,22 @@
 //! labels and their cardinality stand in one table. Labels are NodePool names, capacity types, reasons
 //! and controllers: bounded by what the operator configured, never by pods or nodes.
 
+#![expect(
+    clippy::disallowed_macros,
+    reason = "this is the crate that names metrics, so that no other does"
+)]
+
 mod catalogue;
+mod disruption;
 mod tracing_setup;
 
 use std::time::Duration;
 
 pub use catalogue::{CATALOGUE, Kind, Metric};
+pub use disruption::{
+    budget, disruption_decided, disruption_eligible, eviction_requested, node_drained, pod_drained,
+    pods_disrupted, validation_failed,
+};
 pub use tracing_setup::{LogFormat, SetupError, init_tracing};
 
 use metrics::{counter, gauge, histogram};
