@@ -109,7 +109,7 @@ async fn refresh(provider: Arc<dyn Provider>, context: Context) {
             tracing::warn!(%error, "instance types or prices could not be read, will retry");
         }
         if provider.epoch() != before {
-            context.arrivals.notify_one();
+            context.supply_changed();
         }
         tokio::time::sleep(REFRESH).await;
     }

@@ -1,6 +1,9 @@
 //! What every controller needs: the watched kinds, the state, the cloud, and who may write.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
 
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, ReplicaSet, StatefulSet},
@@ -58,8 +61,10 @@ pub struct Context {
     pub node_classes: Kind<Ec2NodeClass>,
     /// Disruption budgets of pods.
     pub disruption_budgets: Kind<PodDisruptionBudget>,
-    /// Rings when a pod began to wait, or when capacity was refused.
+    /// Rings when a pod began to wait, or when what can be launched changed.
     pub arrivals: Arc<Notify>,
+    /// Counts changes of what can be launched: pools, classes, types, prices.
+    supply: Arc<AtomicU64>,
     /// What drains and disruption read of pods.
     pub(crate) bound_pods: Arc<BoundPods>,
     state: Arc<Mutex<ClusterState>>,
@@ -104,6 +109,7 @@ impl Context {
             node_classes,
             disruption_budgets,
             arrivals: Arc::default(),
+            supply: Arc::default(),
             bound_pods: Arc::default(),
             state: Arc::default(),
             pods_synced,
@@ -114,7 +120,8 @@ impl Context {
         tasks.spawn(watch_claims.run(move |change| ingest.ingest_claim(&change)));
         let ingest = context.clone();
         tasks.spawn(watch_pools.run(move |change| ingest.ingest_pool(&change)));
-        tasks.spawn(watch_classes.run(|_| {}));
+        let ingest = context.clone();
+        tasks.spawn(watch_classes.run(move |_| ingest.supply_changed()));
         tasks.spawn(watch_budgets.run(|_| {}));
         context.start_inputs(pods_done, tasks);
         context
@@ -217,6 +224,18 @@ impl Context {
             && self.node_classes.is_synced()
     }
 
+    /// Notes that what can be launched changed; pods without a place are then planned again.
+    pub fn supply_changed(&self) {
+        self.supply.fetch_add(1, Ordering::Relaxed);
+        self.arrivals.notify_one();
+    }
+
+    /// Counts changes of what can be launched since the start.
+    #[must_use]
+    pub fn supply(&self) -> u64 {
+        self.supply.load(Ordering::Relaxed)
+    }
+
     /// The instance types of a pool's class; none while the class or its types are not known.
     #[must_use]
     pub fn instance_types(&self, pool: &NodePool) -> InstanceTypes {
@@ -294,7 +313,7 @@ impl Context {
             Change::Deleted(pool) => self.state().delete_pool(&key_of(*pool)),
             Change::Listed(keys) => self.state().retain_pools(keys),
         }
-        self.arrivals.notify_one();
+        self.supply_changed();
     }
 
     fn ingest_daemon_set(&self, change: &Change<'_, DaemonSet>) {

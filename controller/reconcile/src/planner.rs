@@ -71,6 +71,7 @@ pub async fn run(context: Context, log: PlanLog) {
     let mut planner = Planner {
         window: BatchWindow::new(context.settings.batch),
         seen: 0,
+        supplied: 0,
         unplaced: false,
         led: false,
         retry_at: Instant::now(),
@@ -88,6 +89,8 @@ struct Planner {
     window: BatchWindow,
     /// Arrivals that the window was told of.
     seen: u64,
+    /// Changes of supply that the last plan knew of.
+    supplied: u64,
     /// Whether the last plan left pods without a place, or a NodeClaim could not be created.
     unplaced: bool,
     /// Whether the last turn was taken as leader.
@@ -119,7 +122,10 @@ impl Planner {
         self.seen = arrivals;
         let became_leader = self.context.leadership.is_leader() && !self.led;
         self.led = self.context.leadership.is_leader();
-        let retry = self.unplaced && Instant::now() >= self.retry_at;
+        let supply = self.context.supply();
+        let fresh_supply = supply != self.supplied;
+        self.supplied = supply;
+        let retry = self.unplaced && (fresh_supply || Instant::now() >= self.retry_at);
         if fresh > 0 {
             self.window.arrive(now, fresh);
         } else if became_leader || retry {

@@ -1,0 +1,12 @@
+//! End to end on the real control plane: the controller's own binary, with the rights of the chart's
+//! ServiceAccount, against the simulated AWS; nodes are played by the kubelet stand-in.
+//!
+//! Scenarios run one after the other: each has a control plane of its own and wants both cores.
+
+#[path = "e2e/fleet.rs"]
+mod fleet;
+
+#[path = "e2e/faults.rs"]
+mod faults;
+#[path = "e2e/scale.rs"]
+mod scale;

@@ -1,0 +1,149 @@
+//! From nothing to a thousand pods and back.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use serde_json::json;
+
+use crate::fleet::{Fleet, costs, names, pods_by_node};
+
+/// Deployments of mixed sizes on three pools.
+const MIX: [(&str, u32, &str, &str, &str); 6] = [
+    ("web", 300, "250m", "256Mi", "a"),
+    ("api", 150, "500m", "1Gi", "a"),
+    ("batch", 200, "1", "2Gi", "b"),
+    ("cache", 50, "500m", "4Gi", "b"),
+    ("small", 250, "100m", "128Mi", "c"),
+    ("large", 50, "3", "6Gi", "c"),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_mixed_pods_on_three_pools_get_planned_nodes_and_everything_leaves_again()
+-> anyhow::Result<()> {
+    let Some(fleet) = Fleet::start(|_| {}).await? else {
+        return Ok(());
+    };
+    fleet.node_class("default", "e2e").await?;
+    for pool in ["a", "b", "c"] {
+        fleet
+            .node_pool(pool, "default", 16, json!({"pool": pool}))
+            .await?;
+    }
+    let mut controller = fleet.controller("controller")?;
+    for (name, replicas, cpu, memory, pool) in MIX {
+        fleet
+            .deployment(name, replicas, cpu, memory, json!({"pool": pool}))
+            .await?;
+    }
+    let wanted: u32 = MIX.iter().map(|mix| mix.1).sum();
+    fleet
+        .all_bound(usize::try_from(wanted)?, Duration::from_secs(180))
+        .await;
+    let (claims, nodes, pods) = (
+        fleet.claims().await?,
+        fleet.nodes().await?,
+        fleet.pods().await?,
+    );
+    let used = pods_by_node(&pods);
+    // No surplus: every node carries pods, and there is one NodeClaim for each.
+    ensure!(
+        claims.len() == nodes.len(),
+        "{} nodeclaims for {} nodes",
+        claims.len(),
+        nodes.len()
+    );
+    let idle: Vec<String> = names(&nodes)
+        .into_iter()
+        .filter(|node| !used.contains_key(node))
+        .collect();
+    ensure!(
+        idle.is_empty(),
+        "{} of {} nodes carry no pod: {idle:?}",
+        idle.len(),
+        nodes.len()
+    );
+    fleet.instances_match_claims().await?;
+    // What was planned is what the claims asked for; the scheduler may fill nodes in another way.
+    let asked: i64 = claims
+        .iter()
+        .filter_map(|claim| claim.spec.resources.requests.get("pods"))
+        .filter_map(|quantity| quantity.0.parse::<i64>().ok())
+        .sum();
+    let elsewhere = claims
+        .iter()
+        .filter(|claim| {
+            let planned = claim
+                .spec
+                .resources
+                .requests
+                .get("pods")
+                .and_then(|q| q.0.parse::<usize>().ok());
+            let node = claim
+                .status
+                .as_ref()
+                .map(|status| status.node_name.clone())
+                .unwrap_or_default();
+            planned != used.get(&node).copied()
+        })
+        .count();
+    println!(
+        "{} pods on {} nodes; the plan asked for {asked}; {elsewhere} nodes carry another number of pods than planned, because \
+         the kube-scheduler chooses among nodes that fit; {}",
+        pods.len(),
+        nodes.len(),
+        costs(&controller)
+    );
+    ensure!(
+        asked == i64::from(wanted),
+        "the plan asked for room for {asked} of {wanted} pods"
+    );
+    for (name, ..) in MIX {
+        fleet.scale(name, 0).await?;
+    }
+    fleet.all_gone(Duration::from_secs(180)).await;
+    fleet.dismantle(Duration::from_secs(60)).await?;
+    println!("{}", costs(&controller));
+    controller.terminate(Duration::from_secs(15)).await?;
+    Ok(())
+}
+
+/// A burst of equal pods on nodes of at most 16 vCPU: the node count is the optimum, exactly.
+async fn burst(replicas: u32, nodes: usize) -> anyhow::Result<()> {
+    let Some(fleet) = Fleet::start(|_| {}).await? else {
+        return Ok(());
+    };
+    fleet.node_class("default", "e2e").await?;
+    fleet.node_pool("burst", "default", 16, json!({})).await?;
+    let mut controller = fleet.controller("controller")?;
+    fleet
+        .deployment("burst", replicas, "1", "1Gi", json!({}))
+        .await?;
+    fleet
+        .all_bound(usize::try_from(replicas)?, Duration::from_secs(180))
+        .await;
+    let claims = fleet.claims().await?;
+    ensure!(
+        claims.len() == nodes,
+        "{} nodeclaims instead of {nodes}: {:?}",
+        claims.len(),
+        names(&claims)
+    );
+    let rounds = controller
+        .output()?
+        .lines()
+        .filter(|line| line.contains("created nodeclaims"))
+        .count();
+    println!(
+        "{replicas} pods, {} nodes, {rounds} planning rounds that made nodes; {}",
+        claims.len(),
+        costs(&controller)
+    );
+    ensure!(rounds <= 2, "{rounds} planning rounds made nodes");
+    controller.terminate(Duration::from_secs(15)).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_burst_of_a_thousand_equal_pods_gets_exactly_sixty_seven_nodes() -> anyhow::Result<()> {
+    burst(1000, 67).await
+}
