@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Node;
-use kube::ResourceExt;
+use kube::{Resource, ResourceExt};
 use millwright_api::{NodeClaim, annotations};
 use millwright_cloud::CloudErrorKind;
 use millwright_lifecycle::{
@@ -18,7 +18,11 @@ use super::{
     Shared, claim, observe,
     write::{self, Error, Written},
 };
-use crate::{context::now, workqueue::Next};
+use crate::{
+    context::now,
+    events::{Event, Severity},
+    workqueue::Next,
+};
 
 /// A launch in flight ends within this time or so; then the instance can be ended.
 const AWAIT_LAUNCH: Duration = Duration::from_millis(500);
@@ -49,7 +53,12 @@ pub(super) async fn finalize(
         ClaimStep::AwaitLaunch => Ok(Next::After(AWAIT_LAUNCH)),
         ClaimStep::WriteDeadline(deadline) => {
             let patch = json!({"metadata": {"annotations": {annotations::TERMINATION_TIMESTAMP: format_time(deadline)}}});
-            write::merge(client, claim, patch).await?;
+            if write::merge(client, claim, patch).await? == Written::Yes {
+                shared
+                    .context
+                    .recorder
+                    .publish(expiring(claim, &format_time(deadline)));
+            }
             Ok(Next::After(Duration::from_millis(50)))
         }
         ClaimStep::AwaitNodes(alive) => {
@@ -73,6 +82,18 @@ pub(super) async fn finalize(
         }
         ClaimStep::RemoveFinalizer => remove(shared, claim).await,
     }
+}
+
+/// Tells that everything on a node ends at its deadline, whatever protects it.
+pub(super) fn expiring<K: Resource<DynamicType = ()>>(object: &K, deadline: &str) -> Event {
+    let message = format!("All pods will be deleted by {deadline}");
+    Event::new(
+        object,
+        Severity::Warning,
+        "TerminationGracePeriodExpiring",
+        message,
+    )
+    .keyed(vec![object.name_any()])
 }
 
 /// Whether an instance is gone.
@@ -110,13 +131,10 @@ async fn remove(shared: &Shared, object: &NodeClaim) -> Result<Next, Error> {
     if written == Written::Stale {
         return Ok(Next::After(Duration::from_millis(50)));
     }
-    shared.launcher.forget(&object.uid().unwrap_or_default());
-    let pool = object
-        .labels()
-        .get(millwright_model::labels::NODE_POOL)
-        .cloned()
-        .unwrap_or_default();
-    telemetry::nodeclaim_terminated(&pool, claim::capacity_type(object));
+    let uid = object.uid().unwrap_or_default();
+    shared.launcher.forget(&uid);
+    shared.scans.forget(&uid);
+    telemetry::nodeclaim_terminated(&claim::pool_of(object), claim::capacity_type(object));
     tracing::info!(nodeclaim = object.name_any(), "deleted nodeclaim");
     Ok(Next::Done)
 }

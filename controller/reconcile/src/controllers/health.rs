@@ -224,7 +224,11 @@ mod tests {
         pool.metadata.generation = Some(2);
         assert_eq!(reconciled(&health, &mut pool, &class(2)), "Unknown");
         health.failed(&claim("u"), &pool);
-        assert_eq!(reconciled(&health, &mut pool, &class(2)), "Unknown", "one of four");
+        assert_eq!(
+            reconciled(&health, &mut pool, &class(2)),
+            "Unknown",
+            "one of four"
+        );
     }
 
     #[test]
@@ -236,6 +240,10 @@ mod tests {
         let restarted = Health::default();
         assert_eq!(reconciled(&restarted, &mut pool, &class), "False");
         restarted.succeeded(&claim("u"), &pool);
-        assert_eq!(reconciled(&restarted, &mut pool, &class), "False", "two failures are primed");
+        assert_eq!(
+            reconciled(&restarted, &mut pool, &class),
+            "False",
+            "two failures are primed"
+        );
     }
 }

@@ -14,7 +14,7 @@ use kube::ResourceExt;
 use millwright_api::NodeClaim;
 use millwright_cloud::{CloudError, CloudErrorKind, Instance, LaunchGroup, LaunchRequest};
 use millwright_lifecycle::launch_group::{ANNOTATION, Collector, GroupTag, ReadyGroup};
-use millwright_model::{Name, NodePoolName, ProviderId, labels};
+use millwright_model::{Name, NodeClaimName, NodePoolName, ProviderId, Span, Timestamp, labels};
 use millwright_state::convert;
 use tokio::{
     sync::{Notify, Semaphore},
@@ -28,6 +28,8 @@ use crate::{
 
 /// Launches in flight at once; each is one CreateFleet, and the provider paces itself.
 const LAUNCHES: usize = 32;
+/// First and longest pause after a refused launch; each refusal doubles it.
+const RETRY: (Span, Span) = (Span::from_secs(1), Span::from_secs(60));
 /// How often groups that wait for members are looked at.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -47,10 +49,12 @@ pub(super) struct Launcher {
 struct State {
     collector: Collector,
     queue: Vec<ReadyGroup>,
-    /// Uids that wait for their group, or whose launch is in flight.
-    busy: HashSet<String>,
-    /// Results that no status says yet, by uid. Bounded by the number of NodeClaims.
+    /// Those that wait for their group, or whose launch is in flight: name by uid.
+    busy: HashMap<String, String>,
+    /// Results that the store does not show yet, by uid. Bounded by the number of NodeClaims.
     outcomes: HashMap<String, Outcome>,
+    /// Refusals by uid: how many, and when the next launch may be tried.
+    refusals: HashMap<String, (u32, Timestamp)>,
 }
 
 impl Launcher {
@@ -77,9 +81,10 @@ impl Launcher {
         );
         let settled = self.settled(claim, &tag);
         let mut state = self.state();
-        if !state.busy.insert(uid) {
+        if state.busy.contains_key(&uid) {
             return;
         }
+        state.busy.insert(uid, name.clone());
         if let Some(group) = state
             .collector
             .offer(name.as_str().into(), &tag, settled, now())
@@ -115,12 +120,31 @@ impl Launcher {
 
     /// Whether a launch is under way.
     pub(super) fn is_busy(&self, uid: &str) -> bool {
-        self.state().busy.contains(uid)
+        self.state().busy.contains_key(uid)
     }
 
-    /// Forgets the result: the status says it, or the claim is given back or tried again.
+    /// Forgets everything about a claim: the store shows that it was launched, or it is gone.
+    ///
+    /// Not earlier: a look at a store that lags behind our own write would launch once more.
     pub(super) fn forget(&self, uid: &str) {
-        self.state().outcomes.remove(uid);
+        let mut state = self.state();
+        state.outcomes.remove(uid);
+        state.refusals.remove(uid);
+    }
+
+    /// Takes a refused launch back, to be tried again after a pause that grows.
+    pub(super) fn refused(&self, uid: &str) {
+        let mut state = self.state();
+        state.outcomes.remove(uid);
+        let (count, until) = state.refusals.entry(uid.to_owned()).or_default();
+        *until = now() + Span((RETRY.0.0 << (*count).min(10)).min(RETRY.1.0));
+        *count = count.saturating_add(1);
+    }
+
+    /// How long the next launch has to wait for, if at all.
+    pub(super) fn pause(&self, uid: &str) -> Option<Span> {
+        let (_, until) = *self.state().refusals.get(uid)?;
+        Some(until.since(now())).filter(|span| *span > Span(0))
     }
 
     /// Provider ids of launches that no status says yet.
@@ -142,14 +166,19 @@ impl Launcher {
     }
 
     async fn launch(self: Arc<Self>, ready: ReadyGroup, permit: tokio::sync::OwnedSemaphorePermit) {
+        let release = Release {
+            launcher: &self,
+            members: &ready.members,
+        };
         let claims: Vec<Arc<NodeClaim>> = ready
             .members
             .iter()
             .filter_map(|name| self.context.node_claims.get(name))
             .collect();
-        let (alive, gone): (Vec<_>, Vec<_>) = claims
+        let alive: Vec<_> = claims
             .into_iter()
-            .partition(|claim| claim.metadata.deletion_timestamp.is_none());
+            .filter(|claim| claim.metadata.deletion_timestamp.is_none())
+            .collect();
         let outcomes = match self.group(&ready.id, &alive) {
             _ if alive.is_empty() => Vec::new(),
             Ok(group) => self.context.provider.launch(group).await,
@@ -162,10 +191,8 @@ impl Launcher {
                 .outcomes
                 .insert(claim.uid().unwrap_or_default(), outcome);
         }
-        for claim in alive.iter().chain(&gone) {
-            state.busy.remove(&claim.uid().unwrap_or_default());
-        }
         drop(state);
+        drop(release);
         for name in &ready.members {
             self.claims.add(name.as_str());
         }
@@ -221,6 +248,24 @@ impl Launcher {
             members,
             claimed: self.claimed(claims),
         })
+    }
+}
+
+/// Frees the members of a group when its launch is over, however it ends: a claim that stayed busy
+/// could never be finalized.
+struct Release<'a> {
+    launcher: &'a Launcher,
+    members: &'a [NodeClaimName],
+}
+
+impl Drop for Release<'_> {
+    fn drop(&mut self) {
+        // By name, because a member that vanished meanwhile has no object to read a uid from.
+        let members: HashSet<&str> = self.members.iter().map(|name| name.as_str()).collect();
+        self.launcher
+            .state()
+            .busy
+            .retain(|_, name| !members.contains(name.as_str()));
     }
 }
 

@@ -18,6 +18,7 @@ mod node_class;
 mod node_pool;
 pub(crate) mod observe;
 mod pod_event;
+mod scans;
 mod write;
 
 use std::sync::Arc;
@@ -40,6 +41,7 @@ struct Shared {
     classes: WorkQueue,
     health: Arc<health::Health>,
     evictions: Arc<evict::Evictions>,
+    scans: Arc<scans::Scans>,
 }
 
 /// Starts all controllers as tasks; they act from the moment this process leads.
@@ -54,6 +56,7 @@ pub fn start(context: &Context, tasks: &mut JoinSet<()>) {
         classes: WorkQueue::new("nodeclass"),
         health: Arc::default(),
         evictions: Arc::default(),
+        scans: Arc::default(),
         context: context.clone(),
     };
     index::start(&shared, tasks);

@@ -145,6 +145,48 @@ where
     settle(&format!("patch {} {name}", K::kind(&())), result)
 }
 
+/// Like [`merge`], and returns the object as it is afterwards; `None` when the decision was stale.
+pub(super) async fn merge_and_read<K>(
+    client: &Client,
+    object: &K,
+    mut patch: Value,
+) -> Result<Option<K>, Error>
+where
+    K: Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned,
+{
+    let api: Api<K> = Api::all(client.clone());
+    let name = object.name_any();
+    patch["metadata"]["resourceVersion"] = object.resource_version().into();
+    match api.patch(&name, &parameters(), &Patch::Merge(&patch)).await {
+        Ok(object) => Ok(Some(object)),
+        Err(error) => {
+            settle::<K>(&format!("patch {} {name}", K::kind(&())), Err(error)).map(|_| None)
+        }
+    }
+}
+
+/// Writes annotations that nobody else writes, on whatever version there is of this very object.
+pub(super) async fn annotate<K>(
+    client: &Client,
+    object: &K,
+    mut patch: Value,
+) -> Result<Written, Error>
+where
+    K: Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned,
+{
+    let api: Api<K> = Api::all(client.clone());
+    let name = object.name_any();
+    patch["metadata"]["uid"] = object.uid().into();
+    let result = api.patch(&name, &parameters(), &Patch::Merge(&patch)).await;
+    settle(&format!("annotate {} {name}", K::kind(&())), result)
+}
+
 fn parameters() -> PatchParams {
     PatchParams {
         field_manager: Some(MANAGER.to_owned()),
@@ -285,7 +327,9 @@ pub(super) async fn edit_node(
 }
 
 /// A map of names as JSON.
-pub(super) fn texts(map: &std::collections::BTreeMap<millwright_model::Name, millwright_model::Name>) -> Value {
+pub(super) fn texts(
+    map: &std::collections::BTreeMap<millwright_model::Name, millwright_model::Name>,
+) -> Value {
     map.iter()
         .map(|(key, value)| (key.to_string(), Value::from(&**value)))
         .collect::<serde_json::Map<_, _>>()
@@ -445,7 +489,10 @@ mod tests {
             ..NodeEdit::default()
         };
         let after = taints_after(&node, &edit);
-        let keys: Vec<_> = after.iter().map(|t| (t["key"].as_str(), t["effect"].as_str())).collect();
+        let keys: Vec<_> = after
+            .iter()
+            .map(|t| (t["key"].as_str(), t["effect"].as_str()))
+            .collect();
         assert_eq!(
             keys,
             [
