@@ -42,6 +42,7 @@ struct Shared {
     health: Arc<health::Health>,
     evictions: Arc<evict::Evictions>,
     scans: Arc<scans::Scans>,
+    attachments: Arc<node::Attachments>,
 }
 
 /// Starts all controllers as tasks; they act from the moment this process leads.
@@ -57,6 +58,7 @@ pub fn start(context: &Context, tasks: &mut JoinSet<()>) {
         health: Arc::default(),
         evictions: Arc::default(),
         scans: Arc::default(),
+        attachments: Arc::default(),
         context: context.clone(),
     };
     index::start(&shared, tasks);
