@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use aws_config::{BehaviorVersion, retry::RetryConfig, timeout::TimeoutConfig};
+use aws_config::{
+    BehaviorVersion, ConfigLoader, Region, retry::RetryConfig, timeout::TimeoutConfig,
+};
+use aws_credential_types::Credentials;
 use aws_smithy_http_client::{
     Builder,
     tls::{Provider, rustls_provider::CryptoMode},
@@ -30,6 +33,20 @@ impl Clients {
     /// Clients by the environment: web identity, pod identity, instance metadata or keys; region and
     /// endpoint by the standard variables.
     pub(crate) async fn from_environment() -> Self {
+        Self::load(aws_config::defaults(BehaviorVersion::latest())).await
+    }
+
+    /// Clients of another endpoint that serves all of AWS, with keys that it does not check.
+    pub(crate) async fn of_endpoint(url: &str, region: &str) -> Self {
+        let keys = Credentials::new("simulated", "simulated", None, None, "simulated");
+        let loader = aws_config::defaults(BehaviorVersion::latest())
+            .endpoint_url(url)
+            .region(Region::new(region.to_owned()))
+            .credentials_provider(keys);
+        Self::load(loader).await
+    }
+
+    async fn load(loader: ConfigLoader) -> Self {
         let http = Builder::new()
             .tls_provider(Provider::Rustls(CryptoMode::Ring))
             .build_https();
@@ -37,7 +54,7 @@ impl Clients {
             .operation_attempt_timeout(ATTEMPT_TIMEOUT)
             .connect_timeout(Duration::from_secs(5))
             .build();
-        let config = aws_config::defaults(BehaviorVersion::latest())
+        let config = loader
             .http_client(http)
             .timeout_config(timeouts)
             .retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS))
@@ -50,9 +67,7 @@ impl Clients {
             .retry_config(RetryConfig::disabled())
             .build();
         let pricing = aws_sdk_pricing::config::Builder::from(&config)
-            .region(aws_sdk_pricing::config::Region::new(
-                millwright_cloud::pricing::api_region(&region),
-            ))
+            .region(Region::new(millwright_cloud::pricing::api_region(&region)))
             .build();
         Self {
             ec2: aws_sdk_ec2::Client::new(&config),

@@ -19,13 +19,13 @@ use aws_sdk_ec2::{
 };
 use kube::ResourceExt as _;
 use millwright_cloud::{
-    CloudError, CloudErrorKind, Instance, InstanceState, LaunchGroup, ec2_errors, images,
-    launch::{Choice, OVERRIDES_MAX, Selection, select},
+    CloudError, CloudErrorKind, Instance, InstanceState, LaunchGroup, ec2_errors,
+    launch::{self, Selection, select},
     tags,
     user_data::{UserDataError, UserDataInput, is_settable, user_data},
 };
 use millwright_model::{
-    CapacityType, Effect, Name, ProviderId, Requirement, ResourceName, Taint,
+    CapacityType, Effect, Name, ProviderId, Requirement, Taint,
     instance_type::InstanceTypes, labels,
 };
 use sha2::{Digest, Sha256};
@@ -43,10 +43,26 @@ const ATTEMPTS: u32 = 6;
 /// First pause between attempts; doubles.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// Tokens that one launch may use: the first, and another when the first was spent.
+const GENERATIONS: u32 = 2;
+/// Looks for instances of a spent token; with pauses of 0.2 s that double, about six seconds.
+const LOOKS: u32 = 5;
+
+/// What a launch came to.
+enum Created {
+    /// Instances, and the error of those that are missing.
+    Fleet(Vec<Instance>, Option<CloudError>),
+    /// The token was used before with other parameters.
+    TokenSpent(CloudError),
+}
+
 /// A failed request, and what to do about it.
 enum Refused {
     /// Templates were deleted behind our back: make them again.
     NoTemplate,
+    /// The token was used before with other parameters (prices or marks have changed since): what
+    /// that call launched has to be found by its tag.
+    TokenSpent(CloudError),
     /// Slow down, or the answer was lost: the same again.
     Repeat(CloudError),
     /// Final.
@@ -59,20 +75,39 @@ impl AwsProvider {
         group: &LaunchGroup,
     ) -> Vec<Result<Instance, CloudError>> {
         let wanted = group.members.len();
-        let mut launched = match self.adopt(group).await {
-            Ok(adopted) => adopted,
-            Err(error) => return vec![Err(error); wanted],
-        };
+        let mut launched = Vec::new();
+        if !self.has_looked_for(&group.id) {
+            match self.adopt(group, &[]).await {
+                Ok(adopted) => launched = adopted,
+                Err(error) => return vec![Err(error); wanted],
+            }
+            self.looked_for(&group.id);
+        }
         launched.truncate(wanted);
-        let missing = wanted - launched.len();
         let mut shortfall = None;
-        if missing > 0 {
-            match self.create(group, missing).await {
-                Ok((instances, error)) => {
+        for generation in 0..GENERATIONS {
+            let missing = wanted - launched.len();
+            if missing == 0 {
+                break;
+            }
+            match self.create(group, missing, generation).await {
+                Ok(Created::Fleet(instances, error)) => {
                     launched.extend(instances);
                     shortfall = error;
+                    break;
                 }
-                Err(error) => shortfall = Some(error),
+                Ok(Created::TokenSpent(error)) => {
+                    match self.find_launched_earlier(group, &launched).await {
+                        Ok(found) => launched.extend(found),
+                        Err(error) => return vec![Err(error); wanted],
+                    }
+                    launched.truncate(wanted);
+                    shortfall = Some(error);
+                }
+                Err(error) => {
+                    shortfall = Some(error);
+                    break;
+                }
             }
         }
         let error = shortfall.unwrap_or_else(|| {
@@ -88,11 +123,32 @@ impl AwsProvider {
         answers
     }
 
-    /// Instances that an earlier leader launched for this group and nobody has written down.
-    async fn adopt(&self, group: &LaunchGroup) -> Result<Vec<Instance>, CloudError> {
-        if !self.is_first_launch(&group.id) {
-            return Ok(Vec::new());
+    /// Looks for what an earlier call with the group's token launched. Reads may lag behind the
+    /// launch, so it looks several times before it believes that there is nothing.
+    async fn find_launched_earlier(
+        &self,
+        group: &LaunchGroup,
+        known: &[Instance],
+    ) -> Result<Vec<Instance>, CloudError> {
+        let mut pause = PAUSE;
+        for _ in 0..LOOKS {
+            let found = self.adopt(group, known).await?;
+            if !found.is_empty() {
+                return Ok(found);
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
         }
+        Ok(Vec::new())
+    }
+
+    /// Instances that were launched for this group and that nobody has written down; `known` are
+    /// those that this launch already has.
+    async fn adopt(
+        &self,
+        group: &LaunchGroup,
+        known: &[Instance],
+    ) -> Result<Vec<Instance>, CloudError> {
         let tag = Filter::builder()
             .name(format!("tag:{}", tags::LAUNCH_GROUP))
             .values(&*group.id)
@@ -104,6 +160,7 @@ impl AwsProvider {
             .filter_map(instances::convert)
             .filter(|instance| instance.state != InstanceState::ShuttingDown)
             .filter(|instance| !group.claimed.contains(&instance.provider_id))
+            .filter(|instance| !known.iter().any(|k| k.provider_id == instance.provider_id))
             .collect();
         for instance in &mut adopted {
             complete(instance, &types, group);
@@ -123,7 +180,8 @@ impl AwsProvider {
         &self,
         group: &LaunchGroup,
         count: usize,
-    ) -> Result<(Vec<Instance>, Option<CloudError>), CloudError> {
+        generation: u32,
+    ) -> Result<Created, CloudError> {
         class::ready(&group.node_class)?;
         if let Some(key) = tags::restricted(&group.node_class) {
             let message = format!("tag \"{key}\" is reserved");
@@ -135,7 +193,7 @@ impl AwsProvider {
         }
         let types = self.types_of(&group.node_class)?;
         let Some(first) = group.members.first() else {
-            return Ok((Vec::new(), None));
+            return Ok(Created::Fleet(Vec::new(), None));
         };
         let selection = select(&types, &first.requirements, &first.requests).ok_or_else(|| {
             let message = "all requested instance types were unavailable during launch";
@@ -149,8 +207,12 @@ impl AwsProvider {
         let mut last = None;
         for _ in 0..ATTEMPTS {
             self.pace().await;
-            match self.request(group, &selection, count).await {
-                Ok(output) => return Ok(self.settle(group, &types, &selection, &output, count)),
+            match self.request(group, &selection, count, generation).await {
+                Ok(output) => {
+                    let (instances, error) = self.settle(group, &types, &selection, &output, count);
+                    return Ok(Created::Fleet(instances, error));
+                }
+                Err(Refused::TokenSpent(error)) => return Ok(Created::TokenSpent(error)),
                 Err(Refused::Final(error)) => return Err(error),
                 Err(Refused::NoTemplate) => self.forget_templates(),
                 Err(Refused::Repeat(error)) => {
@@ -177,6 +239,7 @@ impl AwsProvider {
         group: &LaunchGroup,
         selection: &Selection,
         count: usize,
+        generation: u32,
     ) -> Result<CreateFleetOutput, Refused> {
         let final_or_repeat = |error: CloudError| match error.kind {
             CloudErrorKind::Throttled | CloudErrorKind::Transient => Refused::Repeat(error),
@@ -228,7 +291,7 @@ impl AwsProvider {
             .ec2_once
             .create_fleet()
             .r#type(FleetType::Instant)
-            .client_token(token(group, count))
+            .client_token(token(group, count, generation))
             .set_context(group.node_class.spec.context.clone())
             .set_launch_template_configs(Some(configs))
             .target_capacity_specification(target)
@@ -255,11 +318,14 @@ impl AwsProvider {
             Err(error) if code(&error).contains("InvalidLaunchTemplate") => {
                 Err(Refused::NoTemplate)
             }
+            Err(error) if code(&error) == ec2_errors::TOKEN_MISMATCH => {
+                Err(Refused::TokenSpent(cloud("create fleet", error)))
+            }
             Err(error) => Err(final_or_repeat(cloud("create fleet", error))),
         }
     }
 
-    /// One config per launch template, at most [`OVERRIDES_MAX`] overrides in all, cheapest first.
+    /// One config per launch template, which exists afterwards.
     async fn configs(
         &self,
         group: &LaunchGroup,
@@ -268,46 +334,25 @@ impl AwsProvider {
     ) -> Result<Vec<FleetLaunchTemplateConfigRequest>, CloudError> {
         let status = group.node_class.status.clone().unwrap_or_default();
         let subnets = self.subnet_by_zone(&status.subnets);
-        let mut by_template: BTreeMap<(String, i64), Vec<&Choice>> = BTreeMap::new();
-        for choice in &selection.choices {
-            if let Some(image) = images::image_for(&status.amis, &choice.instance_type) {
-                let pods = choice.instance_type.capacity.get(&ResourceName::Pods);
-                by_template
-                    .entry((image.id.clone(), pods))
-                    .or_default()
-                    .push(choice);
-            }
-        }
-        let mut left = OVERRIDES_MAX;
         let mut configs = Vec::new();
-        for ((image_id, pods), choices) in by_template {
-            let overrides: Vec<FleetLaunchTemplateOverridesRequest> = choices
-                .iter()
-                .flat_map(|choice| choice.offerings().map(move |offering| (choice, offering)))
-                .filter_map(|(choice, offering)| {
-                    let subnet = subnets.get(&*offering.zone)?;
-                    Some(
-                        FleetLaunchTemplateOverridesRequest::builder()
-                            .instance_type(choice.instance_type.name.as_ref().into())
-                            .subnet_id(subnet)
-                            .image_id(&image_id)
-                            .availability_zone(&*offering.zone)
-                            .priority(offering.price.as_dollars())
-                            .build(),
-                    )
-                })
-                .take(left)
-                .collect();
-            if overrides.is_empty() {
-                continue;
-            }
-            left -= overrides.len();
-            let data = self.user_data(group, selection.capacity_type, pods).await?;
+        for planned in launch::overrides(selection, &status.amis, &subnets) {
+            let lines = planned.overrides.iter().map(|line| {
+                FleetLaunchTemplateOverridesRequest::builder()
+                    .instance_type(line.instance_type.as_ref().into())
+                    .subnet_id(&line.subnet_id)
+                    .image_id(&planned.image_id)
+                    .availability_zone(&*line.zone)
+                    .priority(line.price.as_dollars())
+                    .build()
+            });
+            let data = self
+                .user_data(group, selection.capacity_type, planned.pods)
+                .await?;
             let class_name = group.node_class.name_any();
             let parameters = Parameters {
                 class: &group.node_class,
                 class_name: &class_name,
-                image_id: &image_id,
+                image_id: &planned.image_id,
                 user_data: &data,
                 capacity_type: selection.capacity_type,
                 tags: launch_tags,
@@ -320,7 +365,7 @@ impl AwsProvider {
             configs.push(
                 FleetLaunchTemplateConfigRequest::builder()
                     .launch_template_specification(template)
-                    .set_overrides(Some(overrides))
+                    .set_overrides(Some(lines.collect()))
                     .build(),
             );
         }
@@ -541,7 +586,8 @@ fn complete(instance: &mut Instance, types: &InstanceTypes, group: &LaunchGroup)
 }
 
 /// The token of a group: equal for equal members, whoever asks.
-fn token(group: &LaunchGroup, count: usize) -> String {
+/// `generation` counts tokens that turned out to be spent.
+fn token(group: &LaunchGroup, count: usize, generation: u32) -> String {
     let mut uids: Vec<&str> = group.members.iter().map(|member| &*member.uid).collect();
     uids.sort_unstable();
     let mut hash = Sha256::new();
@@ -551,6 +597,7 @@ fn token(group: &LaunchGroup, count: usize) -> String {
         hash.update(uid.as_bytes());
     }
     hash.update(count.to_le_bytes());
+    hash.update(generation.to_le_bytes());
     hash.finalize()
         .iter()
         .map(|byte| format!("{byte:02x}"))

@@ -7,7 +7,7 @@ use aws_sdk_ec2::types::{
     Filter, LaunchTemplateBlockDeviceMappingRequest, LaunchTemplateEbsBlockDeviceRequest,
     LaunchTemplateIamInstanceProfileSpecificationRequest,
     LaunchTemplateInstanceMetadataEndpointState, LaunchTemplateInstanceMetadataOptionsRequest,
-    LaunchTemplateInstanceMetadataProtocolIpv6,
+    LaunchTemplateInstanceMetadataProtocolIpv6, LaunchTemplateInstanceMetadataTagsState,
     LaunchTemplateInstanceNetworkInterfaceSpecificationRequest, LaunchTemplatePlacementRequest,
     LaunchTemplateTagSpecificationRequest, LaunchTemplatesMonitoringRequest,
     RequestLaunchTemplateData, ResourceType, Tag, TagSpecification, Tenancy, VolumeType,
@@ -197,6 +197,8 @@ fn metadata_options(class: &Ec2NodeClass) -> LaunchTemplateInstanceMetadataOptio
             options.http_protocol_ipv6.as_str(),
         ))
         .set_http_put_response_hop_limit(i32::try_from(options.http_put_response_hop_limit).ok())
+        // Tag keys with a slash make EC2 refuse the launch where an account turns tags on.
+        .instance_metadata_tags(LaunchTemplateInstanceMetadataTagsState::Disabled)
         .http_tokens(aws_sdk_ec2::types::LaunchTemplateHttpTokensState::from(
             options.http_tokens.as_str(),
         ))

@@ -102,7 +102,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl AwsProvider {
     /// A provider by the environment's region, credentials and endpoint.
     pub async fn from_environment(settings: AwsSettings) -> Self {
-        let clients = Clients::from_environment().await;
+        Self::with_clients(settings, Clients::from_environment().await)
+    }
+
+    /// A provider of a simulated AWS, all of whose services are behind one URL. Tests and the
+    /// demonstration run several in one process, so it cannot be an environment variable.
+    pub async fn of_endpoint(settings: AwsSettings, url: &str, region: &str) -> Self {
+        Self::with_clients(settings, Clients::of_endpoint(url, region).await)
+    }
+
+    fn with_clients(settings: AwsSettings, clients: Clients) -> Self {
         Self {
             inner: Arc::new(Inner {
                 settings,
@@ -251,13 +260,18 @@ impl AwsProvider {
         lock(&self.inner.bucket).throttled(now());
     }
 
-    /// Whether this process launches for a group for the first time.
-    pub(crate) fn is_first_launch(&self, group: &Name) -> bool {
+    /// Whether this process has already looked for earlier instances of a group.
+    pub(crate) fn has_looked_for(&self, group: &Name) -> bool {
+        lock(&self.inner.groups).contains(group)
+    }
+
+    /// Remembers that it has looked, which spares the look before the next launch.
+    pub(crate) fn looked_for(&self, group: &Name) {
         let mut groups = lock(&self.inner.groups);
         if groups.len() >= CACHE_MAX {
             groups.clear();
         }
-        groups.insert(group.clone())
+        groups.insert(group.clone());
     }
 
     pub(crate) fn note_addresses(&self, free: impl Iterator<Item = (String, i64)>) {

@@ -2,12 +2,18 @@
 //!
 //! Source: AWS specification 20.2 to 20.4.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
+use millwright_api::ec2_node_class::Ami;
 use millwright_model::{
-    CapacityType, InstanceType, NanoDollarsPerHour, Offering, Requirements, ResourceName,
+    CapacityType, InstanceType, Name, NanoDollarsPerHour, Offering, Requirements, ResourceName,
     Resources, instance_type::InstanceTypes, labels,
 };
+
+use crate::images::image_for;
 
 /// Types that one request names at most.
 pub const TYPES_MAX: usize = 60;
@@ -131,6 +137,75 @@ pub fn select(
     })
 }
 
+/// One line of a launch request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Override {
+    /// Instance type.
+    pub instance_type: Name,
+    /// Zone.
+    pub zone: Name,
+    /// Subnet in that zone.
+    pub subnet_id: String,
+    /// Price, by which prioritised strategies order: the lower, the earlier.
+    pub price: NanoDollarsPerHour,
+}
+
+/// Overrides that can share a launch template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TemplateOverrides {
+    /// Image of the template.
+    pub image_id: String,
+    /// Pods per node, which user data states.
+    pub pods: i64,
+    /// Cheapest first.
+    pub overrides: Vec<Override>,
+}
+
+/// The overrides of a selection: its [`OVERRIDES_MAX`] cheapest offerings that have an image and a
+/// subnet, by launch template. Types without an image are left out. Templates are ordered by
+/// image and pods, so that equal selections give equal requests.
+#[must_use]
+pub fn overrides(
+    selection: &Selection,
+    images: &[Ami],
+    subnet_by_zone: &HashMap<String, String>,
+) -> Vec<TemplateOverrides> {
+    let mut all: Vec<(Override, (&str, i64))> = Vec::new();
+    for choice in &selection.choices {
+        let Some(image) = image_for(images, &choice.instance_type) else {
+            continue;
+        };
+        let pods = choice.instance_type.capacity.get(&ResourceName::Pods);
+        for offering in choice.offerings() {
+            if let Some(subnet_id) = subnet_by_zone.get(&*offering.zone) {
+                let line = Override {
+                    instance_type: choice.instance_type.name.clone(),
+                    zone: offering.zone.clone(),
+                    subnet_id: subnet_id.clone(),
+                    price: offering.price,
+                };
+                all.push((line, (&image.id, pods)));
+            }
+        }
+    }
+    all.sort_by(|(a, _), (b, _)| {
+        (a.price, &a.instance_type, &a.zone).cmp(&(b.price, &b.instance_type, &b.zone))
+    });
+    all.truncate(OVERRIDES_MAX);
+    let mut by_template: BTreeMap<(&str, i64), Vec<Override>> = BTreeMap::new();
+    for (line, template) in all {
+        by_template.entry(template).or_default().push(line);
+    }
+    by_template
+        .into_iter()
+        .map(|((image_id, pods), overrides)| TemplateOverrides {
+            image_id: image_id.to_owned(),
+            pods,
+            overrides,
+        })
+        .collect()
+}
+
 fn is_exotic(instance_type: &InstanceType) -> bool {
     let metal = instance_type
         .name
@@ -212,5 +287,94 @@ mod tests {
             (OnDemand, vec!["b.large", "a.large"])
         );
         assert!(select(&types, &only, &Resources::of(99_000, 0)).is_none());
+    }
+
+    fn ami(id: &str) -> Ami {
+        Ami {
+            id: id.to_owned(),
+            ..Ami::default()
+        }
+    }
+
+    fn subnets(zones: &[&str]) -> HashMap<String, String> {
+        zones
+            .iter()
+            .map(|zone| ((*zone).to_owned(), format!("subnet-{zone}")))
+            .collect()
+    }
+
+    proptest::proptest! {
+        /// Whatever is for sale: only offerings that a zone's subnet can take, never more than EC2
+        /// allows, never a dear one in place of a cheaper one, in order of price.
+        #[test]
+        fn overrides_are_the_cheapest_that_can_be_launched(
+            prices in proptest::collection::vec((1_u64..1_000, 0_u8..8), 1..90),
+        ) {
+            let types: InstanceTypes = prices
+                .iter()
+                .enumerate()
+                .map(|(n, (price, _))| {
+                    let offerings: Vec<_> = ["a", "b", "c", "d", "e", "f", "g"]
+                        .iter()
+                        .zip(0..)
+                        .map(|(zone, more)| (*zone, CapacityType::OnDemand, price + more, true))
+                        .collect();
+                    let mut one = (*kind(&format!("t{n:02}.large"), 4_000, &offerings)).clone();
+                    one.capacity.set(ResourceName::Pods, i64::from(prices[n].1));
+                    Arc::new(one)
+                })
+                .collect();
+            let selection = select(&types, &Requirements::new(), &Resources::of(1, 0)).unwrap();
+            proptest::prop_assert!(selection.choices.len() <= TYPES_MAX);
+            let templates =
+                overrides(&selection, &[ami("ami-1")], &subnets(&["a", "b", "c", "d", "e", "f"]));
+            let chosen: Vec<&Override> = templates.iter().flat_map(|t| &t.overrides).collect();
+            proptest::prop_assert!(chosen.len() <= OVERRIDES_MAX);
+            proptest::prop_assert!(chosen.iter().all(|line| &*line.zone != "g"));
+            let possible = selection.choices.len() * 6;
+            proptest::prop_assert_eq!(chosen.len(), possible.min(OVERRIDES_MAX));
+            let dearest = chosen.iter().map(|line| line.price).max();
+            let left_out = selection
+                .choices
+                .iter()
+                .flat_map(|choice| choice.offerings().map(move |o| (choice, o)))
+                .filter(|(_, o)| &*o.zone != "g")
+                .filter(|(choice, o)| {
+                    let name = &choice.instance_type.name;
+                    !chosen.iter().any(|l| l.instance_type == *name && l.zone == o.zone)
+                })
+                .map(|(_, o)| o.price)
+                .min();
+            proptest::prop_assert!(left_out.is_none_or(|price| Some(price) >= dearest));
+            for template in &templates {
+                proptest::prop_assert!(template.overrides.is_sorted_by_key(|line| line.price));
+            }
+        }
+    }
+
+    #[test]
+    fn types_share_a_template_by_image_and_pods_and_those_without_an_image_are_left_out() {
+        let with_pods = |name: &str, pods| {
+            let mut one = (*kind(name, 4_000, &[("a", CapacityType::OnDemand, 5, true)])).clone();
+            one.capacity.set(ResourceName::Pods, pods);
+            Arc::new(one)
+        };
+        let types: InstanceTypes = [
+            with_pods("x.large", 29),
+            with_pods("y.large", 29),
+            with_pods("z.large", 58),
+        ]
+        .into();
+        let selection = select(&types, &Requirements::new(), &Resources::of(1, 0)).unwrap();
+        let found: Vec<_> = overrides(&selection, &[ami("ami-1")], &subnets(&["a"]))
+            .into_iter()
+            .map(|template| (template.image_id, template.pods, template.overrides.len()))
+            .collect();
+        assert_eq!(
+            found,
+            [("ami-1".to_owned(), 29, 2), ("ami-1".to_owned(), 58, 1)]
+        );
+        assert!(overrides(&selection, &[], &subnets(&["a"])).is_empty());
+        assert!(overrides(&selection, &[ami("ami-1")], &subnets(&["b"])).is_empty());
     }
 }

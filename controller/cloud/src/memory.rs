@@ -247,6 +247,7 @@ impl State {
             .find(|i| {
                 i.launch_group.as_ref() == Some(&group.id)
                     && i.node_claim.is_none()
+                    && !group.claimed.contains(&i.provider_id)
                     && !handed_out(&i.provider_id)
             })
             .map(|i| i.provider_id.clone())
@@ -382,6 +383,7 @@ impl Provider for MemoryProvider {
 #[cfg(test)]
 mod tests {
     use std::{
+        collections::BTreeSet,
         future::Future,
         pin::pin,
         task::{Context, Poll, Waker},
@@ -425,6 +427,7 @@ mod tests {
         LaunchGroup {
             id: id.into(),
             node_class: Arc::new(Ec2NodeClass::new("default", Default::default())),
+            claimed: BTreeSet::new(),
             members: members
                 .iter()
                 .map(|name| LaunchRequest {
