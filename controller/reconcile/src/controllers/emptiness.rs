@@ -3,14 +3,18 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use millwright_api::{NodeClaim, NodePool, node_pool::DisruptionReason};
+use millwright_api::{
+    NodeClaim, NodePool,
+    conditions::{self, Conditioned},
+    node_pool::DisruptionReason,
+};
 use millwright_lifecycle::{
-    ConditionType, ObservedPod,
-    budget::{self, Budget, Reason},
+    Change, ConditionType, ObservedClaim, ObservedNode, Status,
+    budget::{self, Budget, Counted, Reason, Remaining},
     candidate::{Block, Candidate, Class, NodeFacts, candidate},
-    consolidatable::ConsolidateAfter,
     emptiness::{Eligibility, Ineligible, POLL, VALIDATION_DELAY, eligible, select, validate},
     launch::DeleteCause,
     observed::disrupted_taint,
@@ -18,7 +22,7 @@ use millwright_lifecycle::{
     register::NodeEdit,
     termination::pause,
 };
-use millwright_model::{NanoDollarsPerHour, NodePoolName, Span, StateNode, labels};
+use millwright_model::{NanoDollarsPerHour, NodePoolName, Span, StateNode};
 use millwright_telemetry as telemetry;
 
 use super::{
@@ -27,9 +31,13 @@ use super::{
 };
 use crate::{
     context::now,
-    events::{Event, Severity},
+    events::{DEFAULT_WINDOW, Event, Severity},
 };
 
+/// Nodes written at once.
+const WORKERS: usize = 32;
+/// Reason of the event that a disruption begins.
+const TERMINATING: &str = "DisruptionTerminating";
 /// Window of the Unconsolidatable event.
 const TOLD: Duration = Duration::from_secs(900);
 
@@ -46,48 +54,125 @@ pub(super) async fn run(shared: Shared) {
     }
 }
 
-/// Decides, waits, decides again on fresh observations, acts.
+/// Cleans up, decides, waits, decides again on fresh observations, acts.
 async fn pass(shared: &Shared) -> Result<(), Error> {
-    let first = observe_empty(shared).await?;
-    let selection = select(first.candidates, &first.remaining);
-    for pool in selection.constrained {
-        let message = format!(
-            "No allowed disruptions for disruption reason Empty due to blocking budget of NodePool {pool}"
-        );
-        if let Some(object) = shared.context.node_pools.get(pool.as_str()) {
-            let event = Event::new(&*object, Severity::Normal, "DisruptionBlocked", message);
-            let key = vec![object.uid().unwrap_or_default(), "Empty".to_owned()];
-            shared
-                .context
-                .recorder
-                .publish(event.keyed(key).within(Duration::from_secs(60)));
-        }
-    }
+    clean_up(shared).await;
+    let first = observe_empty(shared);
+    telemetry::disruption_eligible("empty", first.candidates.len());
+    first
+        .budgets
+        .iter()
+        .for_each(|budget| budget.publish(shared));
+    let selection = select(first.candidates, &remaining(&first.budgets));
     if selection.chosen.is_empty() {
         return Ok(());
     }
     tokio::time::sleep(pause(VALIDATION_DELAY)).await;
-    let fresh = observe_empty(shared).await?;
-    let validated = validate(&selection.chosen, &fresh.candidates, &fresh.remaining);
+    let fresh = observe_empty(shared);
+    let budgets = remaining(&fresh.budgets);
+    let validated = validate(&selection.chosen, &fresh.candidates, &budgets);
     if validated.failed > 0 {
+        telemetry::validation_failed("empty", validated.failed);
         tracing::debug!(
             failed = validated.failed,
             "nodes did not stay empty or the budget fell"
         );
     }
-    for candidate in validated.valid {
-        disrupt(shared, &candidate).await?;
+    if validated.valid.is_empty() || !shared.context.leadership.is_leader() {
+        return Ok(());
+    }
+    telemetry::disruption_decided("delete", "empty", "empty");
+    stream::iter(validated.valid)
+        .for_each_concurrent(WORKERS, |candidate| async move {
+            if let Err(error) = disrupt(shared, &candidate).await {
+                tracing::warn!(node = %candidate.node, %error, "empty node could not be disrupted, will retry");
+            }
+        })
+        .await;
+    Ok(())
+}
+
+/// Takes the marks of a disruption off nodes that nobody disrupts: a process that ended between the
+/// taint and the deletion left them. Nodes on their way out keep theirs.
+async fn clean_up(shared: &Shared) {
+    let context = &shared.context;
+    let marked = context.node_claims.list().into_iter().filter_map(|claim| {
+        let node_name = claim.status.as_ref().map(|s| s.node_name.clone())?;
+        let node = context.nodes.get(&node_name)?;
+        let leaving = claim.metadata.deletion_timestamp.is_some()
+            || node.metadata.deletion_timestamp.is_some();
+        let tainted = observe::node(&node).has_taint(&disrupted_taint());
+        let reasoned = claim.condition(conditions::DISRUPTION_REASON).is_some();
+        (!leaving && (tainted || reasoned)).then_some((claim, node))
+    });
+    stream::iter(marked)
+        .for_each_concurrent(WORKERS, |(claim, node)| async move {
+            if let Err(error) = release(shared, &claim, &node).await {
+                tracing::warn!(node = node.name_any(), %error, "marks of a disruption could not be removed, will retry");
+            }
+        })
+        .await;
+}
+
+/// Takes taint and reason of a disruption off.
+async fn release(shared: &Shared, claim: &NodeClaim, node: &Node) -> Result<(), Error> {
+    let client = &shared.context.client;
+    if observe::node(node).has_taint(&disrupted_taint()) {
+        let edit = NodeEdit {
+            remove_taints: vec![disrupted_taint()],
+            ..NodeEdit::default()
+        };
+        write::edit_node(client, node, None, &edit).await?;
+    }
+    let mut changed = claim.clone();
+    let clear = [Change::Clear(ConditionType::DisruptionReason)];
+    if claim.condition(conditions::DISRUPTION_REASON).is_some()
+        && write::apply_changes(&mut changed, &clear, now())
+    {
+        write::status(client, claim, &changed.status).await?;
     }
     Ok(())
 }
 
 struct Empty {
     candidates: Vec<Candidate>,
-    /// What the budgets of each pool still allow for the reason Empty.
-    remaining: BTreeMap<NodePoolName, u32>,
+    /// What the budgets of each pool allow for the reason Empty.
+    budgets: Vec<PoolBudget>,
 }
 
-async fn observe_empty(shared: &Shared) -> Result<Empty, Error> {
+struct PoolBudget {
+    pool: Arc<NodePool>,
+    counted: Counted,
+    left: Remaining,
+}
+
+impl PoolBudget {
+    fn publish(&self, shared: &Shared) {
+        let name = self.pool.name_any();
+        let reason = Reason::Empty.as_str();
+        telemetry::budget(&name, reason, self.left.allowed, self.counted.consuming);
+        if self.counted.nodes == 0 || self.left.allowed > 0 {
+            return;
+        }
+        let message =
+            format!("No allowed disruptions for disruption reason {reason} due to blocking budget");
+        let event = Event::new(&*self.pool, Severity::Normal, "DisruptionBlocked", message);
+        let key = vec![self.pool.uid().unwrap_or_default(), reason.to_owned()];
+        shared
+            .context
+            .recorder
+            .publish(event.keyed(key).within(Duration::from_secs(60)));
+    }
+}
+
+fn remaining(budgets: &[PoolBudget]) -> BTreeMap<NodePoolName, u32> {
+    budgets
+        .iter()
+        .map(|budget| (budget.pool.name_any().into(), budget.left.remaining))
+        .collect()
+}
+
+fn observe_empty(shared: &Shared) -> Empty {
     let context = &shared.context;
     let (snapshot, _) = context.state().snapshot(now(), false, |_| [].into());
     let budgets: Vec<ObservedPdb> = context
@@ -96,61 +181,73 @@ async fn observe_empty(shared: &Shared) -> Result<Empty, Error> {
         .iter()
         .map(|b| observe::budget(b))
         .collect();
-    let mut candidates = Vec::new();
-    let mut counts: BTreeMap<NodePoolName, Counts> = BTreeMap::new();
-    for state in snapshot.nodes.iter() {
-        let Some(pool) = &state.node_pool else {
-            continue;
-        };
-        counts.entry(pool.clone()).or_default().count(state);
-        if state.is_managed()
-            && state.workload_pods == 0
-            && !state.deleting
-            && let Some(found) = judge(shared, state, &budgets).await?
-        {
-            candidates.push(found);
-        }
-    }
-    let remaining = counts
+    let pools: BTreeMap<String, Pool> = context
+        .node_pools
+        .list()
         .into_iter()
-        .filter_map(|(name, counts)| {
-            let pool = context.node_pools.get(name.as_str())?;
-            Some((name, counts.remaining(&pool)))
+        .map(|pool| {
+            let usable = !context.instance_types(&pool).is_empty();
+            (pool.name_any(), Pool { pool, usable })
         })
         .collect();
-    Ok(Empty {
-        candidates,
-        remaining,
-    })
-}
-
-#[derive(Debug, Default)]
-struct Counts {
-    nodes: u32,
-    /// Deleting or not ready: they use the budget up.
-    disrupting: u32,
-}
-
-impl Counts {
-    fn count(&mut self, node: &StateNode) {
-        if node.initialized || node.deleting {
-            self.nodes += 1;
-            self.disrupting += u32::from(node.deleting);
+    let mut candidates = Vec::new();
+    let mut counts: BTreeMap<&str, Counted> = BTreeMap::new();
+    for state in snapshot.nodes.iter().filter(|state| state.is_managed()) {
+        let Some((claim, node)) = objects(shared, state) else {
+            continue;
+        };
+        let observed = (observe::claim(&claim), observe::node(&node));
+        if let Some(name) = &state.node_pool {
+            counts.entry(name).or_default().count(budget::NodeFacts {
+                managed: true,
+                initialized: state.initialized,
+                instance_terminating: observed.0.is(ConditionType::InstanceTerminating),
+                ready: observed.1.ready,
+                deleting: state.deleting,
+            });
         }
+        let pool = state.node_pool.as_ref().map(|name| pools.get(&**name));
+        candidates.extend(judge(
+            shared,
+            state,
+            (&claim, &node),
+            &observed,
+            pool,
+            &budgets,
+        ));
     }
+    let budgets = pools
+        .values()
+        .map(|pool| {
+            pool.budget(
+                counts
+                    .get(&*pool.pool.name_any())
+                    .copied()
+                    .unwrap_or_default(),
+            )
+        })
+        .collect();
+    Empty {
+        candidates,
+        budgets,
+    }
+}
 
-    fn remaining(&self, pool: &NodePool) -> u32 {
-        let budgets: Vec<Budget> = pool
-            .spec
-            .disruption
-            .budgets
-            .iter()
-            .map(convert_budget)
-            .collect();
-        // A budget that cannot be read allows nothing.
-        budget::allowed(&budgets, Reason::Empty, self.nodes, now())
-            .unwrap_or(0)
-            .saturating_sub(self.disrupting)
+struct Pool {
+    pool: Arc<NodePool>,
+    /// Whether it offers instance types.
+    usable: bool,
+}
+
+impl Pool {
+    fn budget(&self, counted: Counted) -> PoolBudget {
+        let budgets = &self.pool.spec.disruption.budgets;
+        let budgets: Vec<Budget> = budgets.iter().map(convert_budget).collect();
+        PoolBudget {
+            pool: self.pool.clone(),
+            counted,
+            left: budget::remaining(&budgets, Reason::Empty, counted, now()),
+        }
     }
 }
 
@@ -174,66 +271,55 @@ fn convert_budget(budget: &millwright_api::node_pool::Budget) -> Budget {
     }
 }
 
-/// Whether an empty-looking node is one that may be deleted.
-async fn judge(
+/// Whether a node is one that emptiness may delete; tells why not, where people should know.
+///
+/// `pool` is `None` without a pool label, `Some(None)` when there is no such pool.
+fn judge(
     shared: &Shared,
     state: &StateNode,
+    (claim, node): (&NodeClaim, &Node),
+    (seen_claim, seen_node): &(ObservedClaim, ObservedNode),
+    pool: Option<Option<&Pool>>,
     budgets: &[ObservedPdb],
-) -> Result<Option<Candidate>, Error> {
-    let context = &shared.context;
-    let Some((claim, node)) = objects(shared, state) else {
-        return Ok(None);
-    };
-    let pods: Vec<ObservedPod> = if state.pods.is_empty() {
-        Vec::new()
-    } else {
-        node::pods_on(shared, state.name.as_str()).await?
-    };
-    let pool = state
-        .node_pool
-        .as_ref()
-        .and_then(|pool| context.node_pools.get(pool.as_str()));
-    let (seen_claim, seen_node) = (observe::claim(&claim), observe::node(&node));
+) -> Option<Candidate> {
+    let recorder = &shared.context.recorder;
+    let pods = shared.context.bound_pods.on(&node.name_any());
     let facts = NodeFacts {
-        claim: Some(&seen_claim),
-        node: Some(&seen_node),
+        claim: Some(seen_claim),
+        node: Some(seen_node),
         queued: false,
         deleting: state.deleting,
         nominated: state.nominated_until.is_some_and(|until| until > now()),
-        pool_usable: state.node_pool.as_ref().map(|_| pool.is_some()),
+        pool_usable: pool.map(|pool| pool.is_some_and(|pool| pool.usable)),
         pods: &pods,
         price: state.price.unwrap_or(NanoDollarsPerHour::ZERO),
     };
+    let tell = |reason: &'static str, cause: &str, window: Duration| {
+        let on_node = Event::new(node, Severity::Normal, reason, cause);
+        let on_claim = Event::new(claim, Severity::Normal, reason, cause);
+        recorder.publish(on_node.within(window));
+        recorder.publish(on_claim.within(window));
+    };
     let found = match candidate(facts, budgets, Class::Graceful, now()) {
         Ok(found) => found,
-        Err(Block::Silent) => return Ok(None),
+        Err(Block::Silent) => return None,
         Err(Block::Told(cause)) => {
-            context.recorder.publish(Event::new(
-                &*node,
-                Severity::Normal,
-                "DisruptionBlocked",
-                cause,
-            ));
-            return Ok(None);
+            tell("DisruptionBlocked", &cause, DEFAULT_WINDOW);
+            return None;
         }
     };
+    let pool = &pool.flatten()?.pool;
     let with = Eligibility {
-        is_static: pool
-            .as_ref()
-            .is_some_and(|pool| pool.spec.replicas.is_some()),
-        consolidate_after: pool.as_ref().map_or(ConsolidateAfter::Never, |pool| {
-            claim::consolidate_after(pool)
-        }),
+        is_static: pool.spec.replicas.is_some(),
+        consolidate_after: claim::consolidate_after(pool),
         consolidatable: seen_claim.is(ConditionType::Consolidatable),
     };
     match eligible(&found, with) {
-        Ok(()) => Ok(Some(found)),
-        Err(Ineligible::Silent) => Ok(None),
+        Ok(()) => Some(found),
+        Err(Ineligible::Silent) => None,
         Err(Ineligible::Told(cause)) => {
-            context.recorder.publish(
-                Event::new(&*node, Severity::Normal, "Unconsolidatable", cause).within(TOLD),
-            );
-            Ok(None)
+            tell("Unconsolidatable", &cause, TOLD);
+            None
         }
     }
 }
@@ -247,7 +333,7 @@ fn objects(shared: &Shared, state: &StateNode) -> Option<(Arc<NodeClaim>, Arc<No
     Some((claim, node))
 }
 
-/// Taints the node so that no pod comes, looks once more, and deletes the NodeClaim.
+/// Taints the node so that no pod comes, says why, looks once more, and deletes the NodeClaim.
 async fn disrupt(shared: &Shared, candidate: &Candidate) -> Result<(), Error> {
     let context = &shared.context;
     let Some(node) = context.nodes.get(candidate.node.as_str()) else {
@@ -263,50 +349,53 @@ async fn disrupt(shared: &Shared, candidate: &Candidate) -> Result<(), Error> {
     if write::edit_node(&context.client, &node, None, &edit).await? == Written::Stale {
         return Ok(());
     }
-    let late = node::pods_on(shared, candidate.node.as_str()).await?;
-    if late.iter().any(ObservedPod::is_reschedulable) {
-        tracing::info!(node = %candidate.node, "a pod came in the last moment, node is kept");
-        return untaint(shared, candidate).await;
+    // What follows leaves the marks behind when it fails: the next pass takes them off.
+    let mut changed = (*claim).clone();
+    let reason = Change::Set {
+        kind: ConditionType::DisruptionReason,
+        status: Status::True,
+        reason: Reason::Empty.as_str().into(),
+        message: Reason::Empty.as_str().to_owned(),
+    };
+    write::apply_changes(&mut changed, &[reason], now());
+    if write::status(&context.client, &*claim, &changed.status).await? == Written::Stale {
+        return Ok(());
     }
-    let pool = claim
-        .labels()
-        .get(labels::NODE_POOL)
-        .cloned()
-        .unwrap_or_default();
-    tracing::info!(node = %candidate.node, nodeclaim = claim.name_any(), nodepool = pool, "disrupting empty node");
-    let event = Event::new(
+    let late = node::pods_on(shared, candidate.node.as_str()).await?;
+    if late
+        .iter()
+        .any(|pod| pod.is_reschedulable() && pod.eviction_cost() > 0)
+    {
+        tracing::info!(node = %candidate.node, "a pod came in the last moment, node is kept");
+        return Ok(());
+    }
+    if write::delete(&context.client, &*claim).await? == Written::Stale {
+        return Ok(());
+    }
+    tracing::info!(
+        node = %candidate.node,
+        nodeclaim = claim.name_any(),
+        nodepool = %candidate.node_pool,
+        "disrupted empty node"
+    );
+    let tell = |event: Event, uid: Option<String>| {
+        let key = vec![uid.unwrap_or_default(), "empty".to_owned()];
+        context.recorder.publish(event.keyed(key));
+    };
+    let of_claim = Event::new(
         &*claim,
         Severity::Normal,
-        "DisruptionTerminating",
+        TERMINATING,
         "Disrupting NodeClaim: Empty",
     );
-    context
-        .recorder
-        .publish(event.keyed(vec![claim.uid().unwrap_or_default(), "Empty".to_owned()]));
-    telemetry::nodeclaim_disrupted(
-        &pool,
-        claim::capacity_type(&claim),
-        DeleteCause::Empty.as_str(),
+    let of_node = Event::new(
+        &*node,
+        Severity::Normal,
+        TERMINATING,
+        "Disrupting Node: Empty",
     );
-    write::delete(&context.client, &*claim).await?;
-    Ok(())
-}
-
-async fn untaint(shared: &Shared, candidate: &Candidate) -> Result<(), Error> {
-    let api: kube::Api<Node> = kube::Api::all(shared.context.client.clone());
-    let node = api
-        .get_opt(candidate.node.as_str())
-        .await
-        .map_err(|source| Error::Api {
-            what: format!("read node {}", candidate.node),
-            source: Box::new(source),
-        })?;
-    if let Some(node) = node {
-        let edit = NodeEdit {
-            remove_taints: vec![disrupted_taint()],
-            ..NodeEdit::default()
-        };
-        write::edit_node(&shared.context.client, &node, None, &edit).await?;
-    }
+    tell(of_claim, claim.uid());
+    tell(of_node, node.uid());
+    claim::count_disruption(shared, &claim, DeleteCause::Empty);
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, time::Instant};
 
+use futures::{StreamExt, stream};
 use kube::{Api, ResourceExt, api::ListParams};
 use millwright_api::NodeClaim;
 use millwright_cloud::{Instance, InstanceState};
@@ -11,18 +12,23 @@ use millwright_lifecycle::{
         CLAIMS_EVERY, FIRST_ROUNDS, INSTANCES_EVERY, INSTANCES_EVERY_AT_FIRST, ObservedInstance,
         is_vanished, leaked, suspects,
     },
+    launch::DeleteCause,
     launch_group::ANNOTATION,
     observed::NodeMatch,
     termination::pause,
 };
-use millwright_model::ProviderId;
-use millwright_telemetry as telemetry;
+use millwright_model::{NodeClaimName, ProviderId};
 
 use super::{
     Shared, observe,
-    write::{self, Error},
+    write::{self, Error, Written},
 };
 use crate::context::now;
+
+/// Instances ended at once.
+const INSTANCES_AT_ONCE: usize = 100;
+/// NodeClaims deleted at once.
+const CLAIMS_AT_ONCE: usize = 20;
 
 pub(super) async fn run(shared: Shared) {
     shared.ready().await;
@@ -60,18 +66,14 @@ async fn collect(shared: &Shared, check_claims: bool) -> Result<(), Error> {
             source: Box::new(source),
         })?
         .items;
-    end_leaked(shared, &instances, &claims).await?;
+    end_leaked(shared, &instances, &claims).await;
     if check_claims {
-        delete_vanished(shared, &instances, &claims).await?;
+        delete_vanished(shared, &instances, &claims).await;
     }
     Ok(())
 }
 
-async fn end_leaked(
-    shared: &Shared,
-    instances: &[Instance],
-    claims: &[NodeClaim],
-) -> Result<(), Error> {
+async fn end_leaked(shared: &Shared, instances: &[Instance], claims: &[NodeClaim]) {
     let mut claimed: BTreeSet<ProviderId> = claims
         .iter()
         .filter_map(|claim| claim.status.as_ref())
@@ -118,21 +120,27 @@ async fn end_leaked(
             ),
         })
         .collect();
-    for instance in leaked(&observed, &claimed, now()) {
-        tracing::warn!(provider_id = %instance.provider_id, "ending an instance that belongs to no nodeclaim");
-        super::claim_finalize::terminate(shared, &instance.provider_id).await?;
-        for node in shared.nodes_of(&instance.provider_id) {
-            write::delete(&shared.context.client, &*node).await?;
-        }
+    // All at once, because the provider makes few calls of many; one failure stops no other.
+    stream::iter(leaked(&observed, &claimed, now()))
+        .for_each_concurrent(INSTANCES_AT_ONCE, |instance| async move {
+            if let Err(error) = end(shared, &instance.provider_id).await {
+                tracing::warn!(provider_id = %instance.provider_id, %error, "leaked instance could not be ended, will retry");
+            }
+        })
+        .await;
+}
+
+/// Ends an instance and the Node that it may have become.
+async fn end(shared: &Shared, id: &ProviderId) -> Result<(), Error> {
+    tracing::warn!(provider_id = %id, "garbage collected cloudprovider instance");
+    super::claim_finalize::terminate(shared, id).await?;
+    for node in shared.nodes_of(id) {
+        write::delete(&shared.context.client, &*node).await?;
     }
     Ok(())
 }
 
-async fn delete_vanished(
-    shared: &Shared,
-    instances: &[Instance],
-    claims: &[NodeClaim],
-) -> Result<(), Error> {
+async fn delete_vanished(shared: &Shared, instances: &[Instance], claims: &[NodeClaim]) {
     let alive: BTreeSet<ProviderId> = instances
         .iter()
         .filter(|i| {
@@ -144,33 +152,40 @@ async fn delete_vanished(
         .map(|i| i.provider_id.clone())
         .collect();
     let observed: Vec<ObservedClaim> = claims.iter().map(observe::claim).collect();
-    for name in suspects(&observed, &alive) {
-        let Some(claim) = claims.iter().find(|claim| claim.name_any() == *name) else {
-            continue;
-        };
-        let id = claim
-            .status
-            .as_ref()
-            .map(|s| s.provider_id.as_str())
-            .unwrap_or_default();
-        let nodes: Vec<ObservedNode> = shared
-            .nodes_of(id)
-            .iter()
-            .map(|node| observe::node(node))
-            .collect();
-        if is_vanished(NodeMatch::of(&nodes)) {
-            tracing::warn!(nodeclaim = %name, "deleting a nodeclaim whose instance is gone");
-            let pool = claim
-                .labels()
-                .get(millwright_model::labels::NODE_POOL)
-                .map_or("", String::as_str);
-            telemetry::nodeclaim_disrupted(
-                pool,
-                super::claim::capacity_type(claim),
-                "garbage_collected",
-            );
-            write::delete(&shared.context.client, claim).await?;
-        }
+    let suspects: BTreeSet<NodeClaimName> = suspects(&observed, &alive).into_iter().collect();
+    let suspects = claims
+        .iter()
+        .filter(|claim| suspects.contains(&NodeClaimName::from(claim.name_any())));
+    stream::iter(suspects)
+        .for_each_concurrent(CLAIMS_AT_ONCE, |claim| async move {
+            let name = claim.name_any();
+            if let Err(error) = delete_if_vanished(shared, claim).await {
+                tracing::warn!(nodeclaim = name, %error, "nodeclaim without instance could not be deleted, will retry");
+            }
+        })
+        .await;
+}
+
+async fn delete_if_vanished(shared: &Shared, claim: &NodeClaim) -> Result<(), Error> {
+    let id = claim
+        .status
+        .as_ref()
+        .map(|s| s.provider_id.as_str())
+        .unwrap_or_default();
+    let nodes: Vec<ObservedNode> = shared
+        .nodes_of(id)
+        .iter()
+        .map(|node| observe::node(node))
+        .collect();
+    if !is_vanished(NodeMatch::of(&nodes)) {
+        return Ok(());
+    }
+    if write::delete_as_seen(&shared.context.client, claim).await? == Written::Yes {
+        tracing::warn!(
+            nodeclaim = claim.name_any(),
+            "deleted a nodeclaim whose instance is gone"
+        );
+        super::claim::count_disruption(shared, claim, DeleteCause::GarbageCollected);
     }
     Ok(())
 }
