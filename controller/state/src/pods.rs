@@ -60,6 +60,8 @@ pub(crate) struct Pods {
     listed: Chunks<Arc<Pod>>,
     positions: Positions<PodKey>,
     dirty: HashSet<PodKey>,
+    /// Whether pods that nobody has tried are in the list.
+    anticipates: bool,
     /// Counts pods that began to need a plan: they began to wait, or lost the place they had.
     arrivals: u64,
     owners_of_pods: HashMap<Owner, Arc<Owner>>,
@@ -270,6 +272,12 @@ impl Pods {
         anticipate: bool,
         is_deleting: impl Fn(&NodeName) -> bool,
     ) -> Chunks<Arc<Pod>> {
+        if anticipate != self.anticipates {
+            // The list was made by another rule: all pods that wait are judged anew.
+            self.anticipates = anticipate;
+            let waiting = self.entries.iter().filter(|(_, entry)| entry.is_waiting());
+            self.dirty.extend(waiting.map(|(key, _)| key.clone()));
+        }
         for key in std::mem::take(&mut self.dirty) {
             let pod = self
                 .entries

@@ -204,3 +204,20 @@ proptest! {
         prop_assert_eq!(state.waiting_pods(), fresh.waiting_pods());
     }
 }
+
+/// A pod that one caller's snapshot left out must be in the next caller's.
+#[test]
+fn snapshots_with_and_without_anticipation_do_not_hide_pods_from_each_other() {
+    let mut state = ClusterState::default();
+    state.apply_pod(&typed(&pod(1, None, 0, false)));
+    let pods = |state: &mut ClusterState, anticipate| {
+        state
+            .snapshot(Timestamp(0), anticipate, |_| [].into())
+            .0
+            .pods
+            .len()
+    };
+    assert_eq!(pods(&mut state, false), 0);
+    assert_eq!(pods(&mut state, true), 1);
+    assert_eq!(pods(&mut state, false), 0);
+}

@@ -174,7 +174,9 @@ fn remaining(budgets: &[PoolBudget]) -> BTreeMap<NodePoolName, u32> {
 
 fn observe_empty(shared: &Shared) -> Empty {
     let context = &shared.context;
-    let (snapshot, _) = context.state().snapshot(now(), false, |_| [].into());
+    let (snapshot, _) = context
+        .state()
+        .snapshot(now(), context.settings.anticipation, |_| [].into());
     let budgets: Vec<ObservedPdb> = context
         .disruption_budgets
         .list()

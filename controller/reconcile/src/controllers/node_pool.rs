@@ -210,7 +210,7 @@ fn template(pool: &NodePool) -> Template {
 fn set_usage(shared: &Shared, pool: &mut NodePool) {
     let mut state = shared.context.state();
     // Brings the usage up to date; the snapshot itself is not needed.
-    drop(state.snapshot(now(), false, |_| [].into()));
+    drop(state.snapshot(now(), shared.context.settings.anticipation, |_| [].into()));
     let usage = state.usage(&pool.name_any());
     drop(state);
     let mut total = Resources::new();

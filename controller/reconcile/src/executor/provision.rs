@@ -174,7 +174,10 @@ async fn create_claims(context: &Context, snapshot: &ClusterSnapshot, plan: &Pla
         .into_iter()
         .map(|(proposal, claim)| create_claim(context, &api, snapshot, proposal, claim))
         .collect();
-    let outcomes: Vec<bool> = stream::iter(writes).buffer_unordered(WRITES).collect().await;
+    let outcomes: Vec<bool> = stream::iter(writes)
+        .buffer_unordered(WRITES)
+        .collect()
+        .await;
     let created = outcomes.iter().filter(|done| **done).count();
     let failed = outcomes.len() - created;
     if created > 0 {
