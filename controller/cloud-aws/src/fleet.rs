@@ -25,8 +25,8 @@ use millwright_cloud::{
     user_data::{UserDataError, UserDataInput, is_settable, user_data},
 };
 use millwright_model::{
-    CapacityType, Effect, Name, ProviderId, Requirement, Taint,
-    instance_type::InstanceTypes, labels,
+    CapacityType, Effect, Name, ProviderId, Requirement, Taint, instance_type::InstanceTypes,
+    labels,
 };
 use sha2::{Digest, Sha256};
 
@@ -214,7 +214,12 @@ impl AwsProvider {
                 }
                 Err(Refused::TokenSpent(error)) => return Ok(Created::TokenSpent(error)),
                 Err(Refused::Final(error)) => return Err(error),
-                Err(Refused::NoTemplate) => self.forget_templates(),
+                Err(Refused::NoTemplate) => {
+                    // Deleted behind our back, or made so lately that the fleet does not see it yet.
+                    self.forget_templates();
+                    tokio::time::sleep(pause).await;
+                    pause *= 2;
+                }
                 Err(Refused::Repeat(error)) => {
                     if error.kind == CloudErrorKind::Throttled {
                         self.was_throttled();

@@ -1,26 +1,20 @@
 //! Instances that exist: described, tagged, ended; concurrent wishes in common calls.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::collections::{BTreeMap, HashMap};
 
 use aws_sdk_ec2::types::{Filter, Instance as Ec2Instance, InstanceStateName, Tag};
 use millwright_api::tags as keys;
 use millwright_cloud::{CloudError, CloudErrorKind, Instance, InstanceState, ec2_errors, tags};
 use millwright_model::{CapacityType, Name, NodeClaimName, ProviderId, Resources, Timestamp};
-use tokio::sync::Notify;
 
 use crate::{
     AwsProvider,
     errors::{cloud, incomplete},
 };
 
-/// Wishes are gathered this long before the call.
-const WINDOW: Duration = Duration::from_millis(20);
-/// Instances of one call.
-const BATCH: usize = 500;
+/// Ids that one description filters by. EC2 takes 200 filter values in all; the cluster's own
+/// filters have eight.
+const FILTER_IDS: usize = 190;
 
 /// The instance id in a provider id.
 pub(crate) fn instance_id(provider_id: &str) -> &str {
@@ -127,10 +121,11 @@ impl AwsProvider {
         provider_id: &ProviderId,
     ) -> Result<Instance, CloudError> {
         let id = instance_id(provider_id).to_owned();
-        let found = self
-            .describe(vec![filter("instance-id", &[id.as_str()])])
-            .await?;
-        found.first().and_then(convert).ok_or_else(|| gone(&id))
+        let provider = self.clone();
+        self.inner
+            .looks
+            .ask(id, move |ids| look(provider.clone(), ids))
+            .await
     }
 
     pub(crate) async fn tag_instance(
@@ -156,7 +151,12 @@ impl AwsProvider {
     /// Ends an instance; says `NodeClaimNotFound` once it is gone.
     pub(crate) async fn end_instance(&self, provider_id: &ProviderId) -> Result<(), CloudError> {
         let id = instance_id(provider_id).to_owned();
-        match self.inner.terminations.wait(self, id.clone()).await? {
+        let provider = self.clone();
+        let asked = self
+            .inner
+            .ends
+            .ask(id.clone(), move |ids| end(provider.clone(), ids));
+        match asked.await? {
             Ended::Leaving => Ok(()),
             Ended::Gone => Err(gone(&id)),
         }
@@ -181,106 +181,95 @@ pub(crate) enum Ended {
     Gone,
 }
 
-type Answer = Result<Ended, CloudError>;
+type Answers<T> = HashMap<String, Result<T, CloudError>>;
 
-/// Gathers terminations: one call for many instances.
-#[derive(Debug, Default)]
-pub(crate) struct Terminations {
-    waiting: Mutex<HashMap<String, Arc<Slot>>>,
+/// Describes instances in as few calls as EC2 allows. An id that is missing from the answer is gone.
+pub(crate) async fn look(provider: AwsProvider, ids: Vec<String>) -> Answers<Instance> {
+    let mut answers: Answers<Instance> = HashMap::new();
+    for some in ids.chunks(FILTER_IDS) {
+        let wanted: Vec<&str> = some.iter().map(String::as_str).collect();
+        match provider
+            .describe(vec![filter("instance-id", &wanted)])
+            .await
+        {
+            Err(error) => {
+                answers.extend(some.iter().map(|id| (id.clone(), Err(error.clone()))));
+            }
+            Ok(found) => {
+                answers.extend(some.iter().map(|id| (id.clone(), Err(gone(id)))));
+                for instance in found.iter().filter_map(convert) {
+                    let id = instance_id(&instance.provider_id).to_owned();
+                    answers.insert(id, Ok(instance));
+                }
+            }
+        }
+    }
+    answers
 }
 
-#[derive(Debug, Default)]
-struct Slot {
-    answer: Mutex<Option<Answer>>,
-    done: Notify,
-}
-
-impl Terminations {
-    async fn wait(&self, provider: &AwsProvider, id: String) -> Answer {
-        let (slot, first) = {
-            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            let first = waiting.is_empty();
-            (Arc::clone(waiting.entry(id).or_default()), first)
+/// Ends instances in one call, as far as they are not on their way out already. What a description
+/// does not show may be gone, or so young that reads do not see it yet; so it is ended as well,
+/// and EC2's answer tells which it was.
+pub(crate) async fn end(provider: AwsProvider, ids: Vec<String>) -> Answers<Ended> {
+    let mut answers: Answers<Ended> = HashMap::new();
+    let mut left = Vec::new();
+    for (id, seen) in look(provider.clone(), ids).await {
+        match seen {
+            Ok(instance) if instance.state == InstanceState::ShuttingDown => {
+                answers.insert(id, Ok(Ended::Leaving));
+            }
+            Err(error) if error.kind != CloudErrorKind::NodeClaimNotFound => {
+                answers.insert(id, Err(error));
+            }
+            Ok(_) | Err(_) => left.push(id),
+        }
+    }
+    left.sort_unstable();
+    // One unknown id fails the whole call. EC2 names the unknown ones, so the second call is
+    // without them; a third round would mean that it does not.
+    for _ in 0..2 {
+        if left.is_empty() {
+            return answers;
+        }
+        let called = provider
+            .clients()
+            .ec2
+            .terminate_instances()
+            .set_instance_ids(Some(left.clone()));
+        let error = match called.send().await {
+            Ok(output) => {
+                for change in output.terminating_instances() {
+                    let state = change.current_state().and_then(|state| state.name());
+                    let ended = match state {
+                        Some(InstanceStateName::Terminated) => Ended::Gone,
+                        _ => Ended::Leaving,
+                    };
+                    answers.insert(
+                        change.instance_id().unwrap_or_default().to_owned(),
+                        Ok(ended),
+                    );
+                }
+                left.retain(|id| !answers.contains_key(id));
+                break;
+            }
+            Err(error) => error,
         };
-        if first {
-            let provider = provider.clone();
-            tokio::spawn(async move {
-                tokio::time::sleep(WINDOW).await;
-                provider.inner.terminations.flush(&provider).await;
-            });
+        let unknown = ec2_errors::is_not_found(&crate::errors::code(&error));
+        let error = cloud("terminate instances", error);
+        let named: Vec<String> = left
+            .iter()
+            .filter(|id| error.message.contains(id.as_str()))
+            .cloned()
+            .collect();
+        if !unknown || named.is_empty() {
+            answers.extend(left.drain(..).map(|id| (id, Err(error.clone()))));
+            break;
         }
-        loop {
-            let notified = slot.done.notified();
-            if let Some(answer) = slot
-                .answer
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone()
-            {
-                return answer;
-            }
-            notified.await;
-        }
+        left.retain(|id| !named.contains(id));
+        answers.extend(named.into_iter().map(|id| (id, Ok(Ended::Gone))));
     }
-
-    async fn flush(&self, provider: &AwsProvider) {
-        let gathered =
-            std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
-        let all: Vec<(String, Arc<Slot>)> = gathered.into_iter().collect();
-        for batch in all.chunks(BATCH) {
-            let ids: Vec<String> = batch.iter().map(|(id, _)| id.clone()).collect();
-            let answers = terminate(provider, &ids).await;
-            for (id, slot) in batch {
-                let answer = answers.get(id).cloned().unwrap_or(Ok(Ended::Leaving));
-                *slot.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
-                slot.done.notify_waiters();
-                slot.done.notify_one();
-            }
-        }
-    }
-}
-
-/// Ends instances in one call. One unknown id fails the whole call, so what exists is asked first.
-async fn terminate(provider: &AwsProvider, ids: &[String]) -> HashMap<String, Answer> {
-    let refused = |error: CloudError| {
-        ids.iter()
-            .map(|id| (id.clone(), Err(error.clone())))
-            .collect()
-    };
-    let known: Vec<&str> = ids.iter().map(String::as_str).collect();
-    let described = match provider.describe(vec![filter("instance-id", &known)]).await {
-        Ok(described) => described,
-        Err(error) => return refused(error),
-    };
-    let mut answers: HashMap<String, Answer> =
-        ids.iter().map(|id| (id.clone(), Ok(Ended::Gone))).collect();
-    let mut to_end = Vec::new();
-    for instance in described.iter().filter_map(convert) {
-        let id = instance_id(&instance.provider_id).to_owned();
-        if instance.state == InstanceState::ShuttingDown {
-            answers.insert(id, Ok(Ended::Leaving));
-        } else {
-            to_end.push(id);
-        }
-    }
-    if to_end.is_empty() {
-        return answers;
-    }
-    let called = provider
-        .clients()
-        .ec2
-        .terminate_instances()
-        .set_instance_ids(Some(to_end.clone()))
-        .send()
-        .await;
-    let outcome = match called {
-        Ok(_) => Ok(Ended::Leaving),
-        Err(error) if ec2_errors::is_not_found(&crate::errors::code(&error)) => Ok(Ended::Leaving),
-        Err(error) => Err(cloud("terminate instances", error)),
-    };
-    for id in to_end {
-        answers.insert(id, outcome.clone());
-    }
+    let error = incomplete("terminate instances");
+    answers.extend(left.into_iter().map(|id| (id, Err(error.clone()))));
     answers
 }
 

@@ -9,6 +9,7 @@ mod class;
 mod clients;
 mod errors;
 mod fleet;
+mod gather;
 mod instances;
 mod launch_templates;
 mod settings;
@@ -79,7 +80,8 @@ struct Inner {
     groups: Mutex<HashSet<Name>>,
     bucket: Mutex<TokenBucket>,
     cluster: OnceCell<ClusterFacts>,
-    terminations: instances::Terminations,
+    looks: gather::Gather<Instance>,
+    ends: gather::Gather<instances::Ended>,
 }
 
 /// What nodes must know of the cluster.
@@ -128,7 +130,8 @@ impl AwsProvider {
                 groups: Mutex::default(),
                 bucket: Mutex::new(TokenBucket::new(FLEET_BUCKET, now())),
                 cluster: OnceCell::new(),
-                terminations: instances::Terminations::default(),
+                looks: gather::Gather::default(),
+                ends: gather::Gather::default(),
             }),
         }
     }
