@@ -148,7 +148,11 @@ pub fn parse(file: &Arc<str>, bytes: &[u8]) -> Result<Vec<Document>, DocumentErr
     Ok(documents)
 }
 
-fn json_stream(file: &Arc<str>, text: &str, documents: &mut Vec<Document>) -> Result<(), DocumentError> {
+fn json_stream(
+    file: &Arc<str>,
+    text: &str,
+    documents: &mut Vec<Document>,
+) -> Result<(), DocumentError> {
     let mut start = 0;
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     while let Some(value) = values.next() {
@@ -304,7 +308,10 @@ mod tests {
             ["1:A", "2:B"]
         );
         assert_eq!(kinds("---\nkind: A\n--- \nkind: B"), ["1:A", "2:B"]);
-        assert_eq!(kinds("{\"kind\":\"A\"}\n{\"kind\":\"B\"}\n"), ["1:A", "2:B"]);
+        assert_eq!(
+            kinds("{\"kind\":\"A\"}\n{\"kind\":\"B\"}\n"),
+            ["1:A", "2:B"]
+        );
         assert_eq!(
             kinds("{\"kind\":\"List\",\"items\":[{\"kind\":\"A\"},{\"kind\":\"B\"}]}"),
             ["1:A", "1:B"]

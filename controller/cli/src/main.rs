@@ -1,18 +1,27 @@
 //! The `millwright` command: what would happen to these manifests, and old manifests made new.
 //!
 //! Exit status: 0 when everything went well, 2 on bad input, 3 when `plan` left pods without a place.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line speaks through both")]
+#![expect(clippy::print_stderr, reason = "a command line speaks through both")]
 
-use std::process::ExitCode;
+use std::{io::Write as _, path::PathBuf, process::ExitCode, time::Duration};
 
-use clap::{Parser, Subcommand};
-use millwright_cli::{convert, documents};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use millwright_cli::{convert, documents, plan};
+use millwright_scheduling::{MinValuesPolicy, Packing, PreferencePolicy, SolveSettings};
 
-/// Node provisioning for Kubernetes: plan on files, convert old manifests.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Node provisioning for Kubernetes: plan on files, convert old manifests, print the CRDs.
 ///
 /// Also works as a kubectl plugin: name it kubectl-millwright.
 #[derive(Debug, Parser)]
-#[command(name = "millwright", version, subcommand_required = true, arg_required_else_help = true)]
+#[command(
+    name = "millwright",
+    version,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -20,43 +29,215 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Print what would be launched for these manifests, and why some pods would find no place.
+    Plan(PlanArguments),
     /// Print manifests of older releases as v1.
     ///
     /// Takes Provisioner, AWSNodeTemplate, the v1beta1 kinds and blends of them, beside any other
     /// manifest. Converted documents go to standard output in the order of the input; every change
     /// gives one warning on standard error. A document that is v1 already passes unchanged.
-    #[command(after_help = "Example:\n  millwright convert -f nodeclass.yaml -f nodepool.yaml > v1.yaml")]
+    #[command(
+        after_help = "Example:\n  millwright convert -f nodeclass.yaml -f nodepool.yaml > v1.yaml"
+    )]
     Convert {
-        /// File with manifests, YAML or JSON; `-` reads standard input. May be given several times.
-        #[arg(short, long = "filename", required = true, value_name = "FILE", num_args = 1..)]
-        filename: Vec<String>,
+        #[command(flatten)]
+        files: Files,
+    },
+    /// Print the custom resource definitions, or write one file for each.
+    Crds {
+        /// Folder to write to; standard output when absent.
+        #[arg(long, value_name = "DIR")]
+        output: Option<PathBuf>,
     },
 }
 
+#[derive(Debug, Args)]
+struct Files {
+    /// File with manifests, YAML or JSON; `-` reads standard input. May be given several times.
+    #[arg(short, long = "filename", required = true, value_name = "FILE", num_args = 1..)]
+    filename: Vec<String>,
+}
+
+/// What would be launched.
+#[derive(Debug, Args)]
+#[command(after_help = PLAN_HELP)]
+struct PlanArguments {
+    #[command(flatten)]
+    files: Files,
+    /// Catalogue of instance types in the format of Karpenter's KWOK provider; node classes then play no
+    /// part. The embedded us-east-1 catalogue when absent.
+    #[arg(long, value_name = "FILE")]
+    instance_types: Option<String>,
+    /// cost: the cheapest plan found; karpenter: Karpenter's own rule.
+    #[arg(long, value_enum, default_value = "cost")]
+    packing: PackingArgument,
+    /// Whether preferences of pods count.
+    #[arg(long, value_enum, default_value = "Respect")]
+    preference_policy: PreferenceArgument,
+    /// What happens when minValues cannot be met.
+    #[arg(long, value_enum, default_value = "Strict")]
+    min_values_policy: MinValuesArgument,
+    /// Threads; the plan is the same for any number.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256), value_name = "N")]
+    workers: u16,
+    /// Roughly how long cost packing may search.
+    #[arg(long, default_value = "100ms", value_parser = budget, value_name = "DURATION")]
+    budget: Duration,
+    /// table for people, json and yaml for programs.
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Format,
+}
+
+const PLAN_HELP: &str = "\
+Reads Pod, Deployment, ReplicaSet, StatefulSet, Job, DaemonSet, Node, NodePool, NodeClaim, EC2NodeClass,
+PersistentVolume(Claim), StorageClass, LimitRange, RuntimeClass. Owners become pods; pods with spec.nodeName are bound.
+
+Examples:
+  millwright plan -f deployment.yaml -f nodepool.yaml -f nodeclass.yaml
+  kubectl get nodepools,ec2nodeclasses,nodes,pods -A -o json | millwright plan -f - -o json
+
+Exit status: 0 every pod has a place, 3 some have none, 2 bad input.";
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum PackingArgument {
+    Cost,
+    Karpenter,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+enum PreferenceArgument {
+    Respect,
+    Ignore,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+enum MinValuesArgument {
+    Strict,
+    BestEffort,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+    Yaml,
+}
+
+/// `100ms` or `2s`.
+fn budget(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("\"{text}\" is not a duration like 100ms or 2s");
+    let (number, scale) = match text.strip_suffix("ms") {
+        Some(number) => (number, 1),
+        None => (text.strip_suffix('s').ok_or_else(wrong)?, 1000),
+    };
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    Ok(Duration::from_millis(number.saturating_mul(scale)))
+}
+
 fn main() -> ExitCode {
-    match Arguments::parse().command {
-        Command::Convert { filename } => run_convert(&filename),
+    let done = match Arguments::parse().command {
+        Command::Plan(arguments) => run_plan(&arguments),
+        Command::Convert { files } => run_convert(&files),
+        Command::Crds { output } => run_crds(output.as_deref()),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("error: {error}");
+        ExitCode::from(2)
+    })
+}
+
+/// Writes to standard output. A reader that has seen enough (`| head`) is no error.
+fn write(text: &str) -> Result<(), String> {
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(format!("standard output: {error}"))
+        }
+        _ => Ok(()),
     }
 }
 
-fn run_convert(files: &[String]) -> ExitCode {
+fn read(files: &Files) -> Result<Vec<documents::Document>, String> {
     let mut read = Vec::new();
-    for file in files {
-        match documents::read(file) {
-            Ok(documents) => read.extend(documents),
-            Err(error) => {
-                eprintln!("error: {error}");
-                return ExitCode::from(2);
-            }
+    for file in &files.filename {
+        read.extend(documents::read(file).map_err(|e| e.to_string())?);
+    }
+    Ok(read)
+}
+
+fn run_plan(arguments: &PlanArguments) -> Result<ExitCode, String> {
+    let types = match &arguments.instance_types {
+        None => None,
+        Some(file) => {
+            let bytes = std::fs::read(file).map_err(|e| format!("{file}: {e}"))?;
+            Some(plan::instance_types::parse(file, &bytes)?)
+        }
+    };
+    let defaults = SolveSettings::default();
+    let millis = u64::try_from(arguments.budget.as_millis()).unwrap_or(u64::MAX);
+    let settings = SolveSettings {
+        packing: match arguments.packing {
+            PackingArgument::Cost => Packing::Cost,
+            PackingArgument::Karpenter => Packing::Karpenter,
+        },
+        preference_policy: match arguments.preference_policy {
+            PreferenceArgument::Respect => PreferencePolicy::Respect,
+            PreferenceArgument::Ignore => PreferencePolicy::Ignore,
+        },
+        min_values_policy: match arguments.min_values_policy {
+            MinValuesArgument::Strict => MinValuesPolicy::Strict,
+            MinValuesArgument::BestEffort => MinValuesPolicy::BestEffort,
+        },
+        workers: usize::from(arguments.workers),
+        // The default budget stands for about 100 ms; steps, not time, keep plans reproducible.
+        step_budget: defaults.step_budget.saturating_mul(millis) / 100,
+        ..defaults
+    };
+    let planned = plan::plan(read(&arguments.files)?, types.as_ref(), &settings)?;
+    for warning in &planned.warnings {
+        eprintln!("{warning}");
+    }
+    match arguments.output {
+        Format::Table => write(&plan::output::table(&planned.output))?,
+        Format::Json => write(&format!(
+            "{}\n",
+            serde_json::to_string(&planned.output).map_err(|e| e.to_string())?
+        ))?,
+        Format::Yaml => {
+            write(&serde_saphyr::to_string(&planned.output).map_err(|e| e.to_string())?)?
         }
     }
-    let conversion = convert::convert(read);
+    Ok(ExitCode::from(if planned.output.unschedulable.is_empty() {
+        0
+    } else {
+        3
+    }))
+}
+
+fn run_convert(files: &Files) -> Result<ExitCode, String> {
+    let conversion = convert::convert(read(files)?);
     for warning in &conversion.warnings {
         eprintln!("{warning}");
     }
     for line in conversion.notes.iter().chain(&conversion.errors) {
         eprintln!("{line}");
     }
-    println!("{}", conversion.documents.join("\n---\n"));
-    if conversion.errors.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(2) }
+    write(&format!("{}\n", conversion.documents.join("\n---\n")))?;
+    Ok(ExitCode::from(if conversion.errors.is_empty() {
+        0
+    } else {
+        2
+    }))
+}
+
+fn run_crds(output: Option<&std::path::Path>) -> Result<ExitCode, String> {
+    match output {
+        None => write(&millwright_api::crds_yaml().map_err(|e| e.to_string())?)?,
+        Some(folder) => {
+            millwright_api::write_crds(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+            eprintln!("wrote the definitions to {}", folder.display());
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }

@@ -79,8 +79,10 @@ impl Editor {
     pub(super) fn render(&self) -> String {
         match &self.original {
             Some(text) if self.warnings.is_empty() => text.clone(),
-            _ => serde_saphyr::to_string(&self.value)
-                .map_or_else(|_| self.value.to_string(), |text| text.trim_end().to_owned()),
+            _ => serde_saphyr::to_string(&self.value).map_or_else(
+                |_| self.value.to_string(),
+                |text| text.trim_end().to_owned(),
+            ),
         }
     }
 
@@ -106,13 +108,17 @@ impl Editor {
     }
 
     pub(super) fn error(&mut self, message: impl fmt::Display) {
-        self.errors
-            .push(format!("error: {}: {}: {message}", self.source.file, self.object));
+        self.errors.push(format!(
+            "error: {}: {}: {message}",
+            self.source.file, self.object
+        ));
     }
 
     pub(super) fn note(&mut self, message: impl fmt::Display) {
-        self.notes
-            .push(format!("note: {}: {}: {message}", self.source.file, self.object));
+        self.notes.push(format!(
+            "note: {}: {}: {message}",
+            self.source.file, self.object
+        ));
     }
 
     /// Puts `new` at `path` (objects on the way are made) and warns.
@@ -185,7 +191,9 @@ fn ensure<'a>(value: &'a mut Value, path: &str) -> Option<&'a mut Map<String, Va
 /// A value for a message: texts bare, the rest as JSON, bounded.
 pub(super) fn show(value: &Value) -> String {
     const SHOWN: usize = 120;
-    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let text = value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned);
     match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
         None => text,

@@ -70,8 +70,12 @@ fn convert_one(mut editor: Editor, editors: &mut Vec<Editor>, moves: &mut Vec<Ku
     let kind = editor.text("kind").unwrap_or_default().to_owned();
     let (group, version) = version.split_once('/').unwrap_or(("", version.as_str()));
     match (group, version, kind.as_str()) {
-        ("karpenter.sh", "v1beta1", "NodePool") => moves.extend(node_pool::from_v1beta1(&mut editor)),
-        ("karpenter.sh", "v1beta1", "NodeClaim") => moves.extend(node_pool::claim_from_v1beta1(&mut editor)),
+        ("karpenter.sh", "v1beta1", "NodePool") => {
+            moves.extend(node_pool::from_v1beta1(&mut editor))
+        }
+        ("karpenter.sh", "v1beta1", "NodeClaim") => {
+            moves.extend(node_pool::claim_from_v1beta1(&mut editor))
+        }
         ("karpenter.sh", "v1alpha5", "Provisioner") => {
             let (kubelet, inline) = node_pool::from_provisioner(&mut editor);
             moves.extend(kubelet);
@@ -90,7 +94,9 @@ fn convert_one(mut editor: Editor, editors: &mut Vec<Editor>, moves: &mut Vec<Ku
         }
         ("karpenter.k8s.aws", "v1alpha1", _) => node_class::from_template(&mut editor),
         ("karpenter.k8s.aws", "v1beta1", _) => node_class::from_v1beta1(&mut editor),
-        ("karpenter.k8s.aws", "v1", kind) if kind != "EC2NodeClass" => node_class::rename_kind(&mut editor),
+        ("karpenter.k8s.aws", "v1", kind) if kind != "EC2NodeClass" => {
+            node_class::rename_kind(&mut editor)
+        }
         ("karpenter.sh", "v1", "NodePool" | "NodeClaim") | ("karpenter.k8s.aws", "v1", _) => {}
         ("karpenter.sh", "v1alpha1", "NodeOverlay") => {}
         ("karpenter.sh" | "karpenter.k8s.aws", version, kind) => {
@@ -106,7 +112,8 @@ fn convert_one(mut editor: Editor, editors: &mut Vec<Editor>, moves: &mut Vec<Ku
 /// Puts kubelet settings into the class they belong to; refuses to lose or to mix them.
 fn move_kubelet(kubelet: KubeletMove, editors: &mut [Editor], errors: &mut Vec<String>) {
     let class = editors.iter_mut().find(|editor| {
-        editor.text("kind") == Some("EC2NodeClass") && editor.text("metadata.name") == Some(&kubelet.class)
+        editor.text("kind") == Some("EC2NodeClass")
+            && editor.text("metadata.name") == Some(&kubelet.class)
     });
     let Some(class) = class else {
         errors.push(format!(

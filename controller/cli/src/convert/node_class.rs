@@ -86,15 +86,19 @@ fn default_images(editor: &mut Editor) {
             return;
         }
     };
-    let reason =
-        "required in v1; latest makes nodes drift with each image release: pin a version in production";
+    let reason = "required in v1; latest makes nodes drift with each image release: pin a version in production";
     editor.set("spec.amiSelectorTerms", json!([{ "alias": alias }]), reason);
 }
 
 /// AWSNodeTemplate (v1alpha1) -> EC2NodeClass v1.
 pub(super) fn from_template(editor: &mut Editor) {
     rename_kind(editor);
-    selector(editor, "spec.subnetSelector", "spec.subnetSelectorTerms", &["id"]);
+    selector(
+        editor,
+        "spec.subnetSelector",
+        "spec.subnetSelectorTerms",
+        &["id"],
+    );
     selector(
         editor,
         "spec.securityGroupSelector",
@@ -107,7 +111,9 @@ pub(super) fn from_template(editor: &mut Editor) {
         "spec.amiSelectorTerms",
         &["id", "name", "owner"],
     );
-    if editor.get("spec.launchTemplate").is_some() || editor.get("spec.launchTemplateName").is_some() {
+    if editor.get("spec.launchTemplate").is_some()
+        || editor.get("spec.launchTemplateName").is_some()
+    {
         editor.error(
             "spec.launchTemplate: unmanaged launch templates are gone; state images, security groups, block devices and \
              userData in the EC2NodeClass instead",
@@ -173,6 +179,10 @@ fn selector(editor: &mut Editor, from: &str, to: &str, fields: &[&str]) {
     editor.set(
         to,
         new,
-        format!("{} {} became selector terms", from, super::editor::show(&old)),
+        format!(
+            "{} {} became selector terms",
+            from,
+            super::editor::show(&old)
+        ),
     );
 }

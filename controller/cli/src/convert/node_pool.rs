@@ -84,7 +84,8 @@ fn node_class_ref(editor: &mut Editor, path: &str) {
     match editor.text(&at("kind")) {
         Some("EC2NodeClass") => {}
         Some(kind) => {
-            let reason = format!("the reference follows the kind {kind}, which is read as EC2NodeClass");
+            let reason =
+                format!("the reference follows the kind {kind}, which is read as EC2NodeClass");
             editor.set(&at("kind"), "EC2NodeClass".into(), reason);
         }
         None => editor.set(&at("kind"), "EC2NodeClass".into(), "required in v1"),
@@ -95,10 +96,15 @@ fn disruption(editor: &mut Editor) {
     const POLICY: &str = "spec.disruption.consolidationPolicy";
     const AFTER: &str = "spec.disruption.consolidateAfter";
     if editor.text(POLICY) == Some("WhenUnderutilized") {
-        editor.set(POLICY, "WhenEmptyOrUnderutilized".into(), "renamed, same meaning");
+        editor.set(
+            POLICY,
+            "WhenEmptyOrUnderutilized".into(),
+            "renamed, same meaning",
+        );
     }
     if editor.get(AFTER).is_none() {
-        let reason = "the old behaviour (act at once) written out; a longer value calms the pool down";
+        let reason =
+            "the old behaviour (act at once) written out; a longer value calms the pool down";
         editor.set(AFTER, "0s".into(), reason);
     }
     budgets(editor);
@@ -148,7 +154,10 @@ fn lifetime(editor: &mut Editor) {
         (None, _) => {}
         (Some(_), None) => editor.relocate(OLD, NEW, "moved to the template in v1"),
         (Some(old), Some(new)) if same_span(&old, &new) => {
-            let holds = format!("duplicate dropped; {NEW}: {} holds", super::editor::show(&new));
+            let holds = format!(
+                "duplicate dropped; {NEW}: {} holds",
+                super::editor::show(&new)
+            );
             editor.remove(OLD, holds);
         }
         (Some(old), Some(new)) => {
@@ -324,7 +333,11 @@ fn provisioner_lifetimes(editor: &mut Editor) {
             format!("{seconds}s"),
             "ttlSecondsAfterEmpty became a policy",
         ),
-        (false, None) => ("WhenEmpty", "Never".to_owned(), "nodes were never removed before"),
+        (false, None) => (
+            "WhenEmpty",
+            "Never".to_owned(),
+            "nodes were never removed before",
+        ),
         (true, Some(_)) => {
             editor.error(
                 "spec.ttlSecondsAfterEmpty and spec.consolidation.enabled exclude each other; keep one",

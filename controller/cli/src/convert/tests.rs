@@ -41,7 +41,8 @@ fn the_article_s_blend_becomes_what_its_author_meant() {
     let conversion = run(&ARTICLE);
     assert_eq!(conversion.errors, Vec::<String>::new());
     let selector = json!([{"tags": {"karpenter.sh/discovery": "your-cluster-name"}}]);
-    let requirement = |key: &str, value: &str| json!({"key": key, "operator": "In", "values": [value]});
+    let requirement =
+        |key: &str, value: &str| json!({"key": key, "operator": "In", "values": [value]});
     let documents = values(&conversion);
     assert_eq!(
         documents[0],
@@ -80,7 +81,11 @@ fn the_article_s_blend_becomes_what_its_author_meant() {
     assert_eq!(
         warned(&conversion),
         [
-            ("apiVersion", "karpenter.k8s.aws/v1beta1", "karpenter.k8s.aws/v1"),
+            (
+                "apiVersion",
+                "karpenter.k8s.aws/v1beta1",
+                "karpenter.k8s.aws/v1"
+            ),
             ("kind", "AWSNodeClass", "EC2NodeClass"),
             (
                 "spec.amiSelectorTerms",
@@ -133,7 +138,8 @@ fn a_lifetime_moves_and_two_that_differ_are_never_guessed() {
         values(&moved)[0].pointer("/spec/template/spec/expireAfter"),
         Some(&json!("24h"))
     );
-    let spec = json!({"disruption": {"expireAfter": "24h"}, "template": {"spec": {"expireAfter": "48h"}}});
+    let spec =
+        json!({"disruption": {"expireAfter": "24h"}, "template": {"spec": {"expireAfter": "48h"}}});
     let refused = run(&[&pool(spec)]);
     assert!(refused.documents.is_empty());
     let error = &refused.errors[0];
@@ -152,8 +158,7 @@ fn a_lifetime_moves_and_two_that_differ_are_never_guessed() {
 
 #[test]
 fn a_schedule_without_a_duration_is_dropped_like_a_duration_without_a_schedule() {
-    let budgets =
-        json!([{"nodes": "1", "schedule": "@daily"}, {"nodes": "2", "schedule": "@daily", "duration": "1h"}]);
+    let budgets = json!([{"nodes": "1", "schedule": "@daily"}, {"nodes": "2", "schedule": "@daily", "duration": "1h"}]);
     let conversion = run(&[&pool(json!({"disruption": {"budgets": budgets}}))]);
     let expected = json!([{"nodes": "1"}, {"nodes": "2", "schedule": "@daily", "duration": "1h"}]);
     assert_eq!(
@@ -164,8 +169,9 @@ fn a_schedule_without_a_duration_is_dropped_like_a_duration_without_a_schedule()
 
 #[test]
 fn kubelet_settings_move_to_the_class_or_are_refused_when_it_is_absent() {
-    let pool =
-        pool(json!({"template": {"spec": {"kubelet": {"maxPods": 20}, "nodeClassRef": {"name": "c"}}}}));
+    let pool = pool(
+        json!({"template": {"spec": {"kubelet": {"maxPods": 20}, "nodeClassRef": {"name": "c"}}}}),
+    );
     let class = json!({
         "apiVersion": "karpenter.k8s.aws/v1beta1", "kind": "EC2NodeClass", "metadata": {"name": "c"},
         "spec": {"amiFamily": "Bottlerocket", "metadataOptions": {"httpPutResponseHopLimit": 1}},
@@ -183,7 +189,11 @@ fn kubelet_settings_move_to_the_class_or_are_refused_when_it_is_absent() {
     );
     assert!(both.notes.is_empty());
     let alone = run(&[&pool]);
-    assert!(alone.errors[0].contains("EC2NodeClass/c"), "{:?}", alone.errors);
+    assert!(
+        alone.errors[0].contains("EC2NodeClass/c"),
+        "{:?}",
+        alone.errors
+    );
 }
 
 #[test]

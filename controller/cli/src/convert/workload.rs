@@ -8,9 +8,12 @@ use super::editor::Editor;
 fn template_path(kind: &str) -> Option<&'static str> {
     Some(match kind {
         "Pod" => "",
-        "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "Job" | "ReplicationController" => {
-            "spec.template"
-        }
+        "Deployment"
+        | "ReplicaSet"
+        | "StatefulSet"
+        | "DaemonSet"
+        | "Job"
+        | "ReplicationController" => "spec.template",
         "CronJob" => "spec.jobTemplate.spec.template",
         _ => return None,
     })
@@ -51,7 +54,9 @@ fn object<'a>(editor: &'a mut Editor, path: &str) -> Option<&'a mut Map<String, 
 }
 
 fn rename_key(editor: &mut Editor, path: &str, old: &str, new: &str) {
-    let Some(map) = object(editor, path) else { return };
+    let Some(map) = object(editor, path) else {
+        return;
+    };
     let Some(value) = map.shift_remove(old) else {
         return;
     };
@@ -60,7 +65,10 @@ fn rename_key(editor: &mut Editor, path: &str, old: &str, new: &str) {
 }
 
 fn tolerations(editor: &mut Editor, path: &str) {
-    let Some(Value::Array(list)) = editor.value.pointer_mut(&format!("/{}", path.replace('.', "/"))) else {
+    let Some(Value::Array(list)) = editor
+        .value
+        .pointer_mut(&format!("/{}", path.replace('.', "/")))
+    else {
         return;
     };
     let mut changed = Vec::new();

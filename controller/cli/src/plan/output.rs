@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use millwright_model::{ClusterSnapshot, NodeClaimProposal, Plan, PodIndex, Requirement, Requirements, Taint};
+use millwright_model::{
+    ClusterSnapshot, NodeClaimProposal, Plan, PodIndex, Requirement, Requirements, Taint,
+};
 use serde::Serialize;
 
 /// The whole answer; field names and their meaning are a contract with users' scripts.
@@ -121,16 +123,28 @@ pub fn output(snapshot: &ClusterSnapshot, plan: &Plan, summary: Summary) -> Outp
         .iter()
         .flat_map(|group| {
             let reasons: Vec<String> = group.reasons.iter().map(ToString::to_string).collect();
-            names(snapshot, &group.pods).into_iter().map(move |pod| UnschedulableOutput { pod, reasons: reasons.clone() })
+            names(snapshot, &group.pods)
+                .into_iter()
+                .map(move |pod| UnschedulableOutput {
+                    pod,
+                    reasons: reasons.clone(),
+                })
         })
         .collect();
     unschedulable.sort_by(|a, b| a.pod.cmp(&b.pod));
     Output {
-        node_claims: plan.node_claims.iter().map(|claim| claim_output(snapshot, claim)).collect(),
+        node_claims: plan
+            .node_claims
+            .iter()
+            .map(|claim| claim_output(snapshot, claim))
+            .collect(),
         existing_nodes: plan
             .nominations
             .iter()
-            .map(|n| NodeOutput { name: n.node.to_string(), pods: names(snapshot, &n.pods) })
+            .map(|n| NodeOutput {
+                name: n.node.to_string(),
+                pods: names(snapshot, &n.pods),
+            })
             .collect(),
         unschedulable,
         summary,
@@ -138,8 +152,11 @@ pub fn output(snapshot: &ClusterSnapshot, plan: &Plan, summary: Summary) -> Outp
 }
 
 fn names(snapshot: &ClusterSnapshot, pods: &[PodIndex]) -> Vec<String> {
-    let mut names: Vec<String> =
-        pods.iter().filter_map(|pod| snapshot.pods.get(pod.0 as usize)).map(|pod| pod.key.to_string()).collect();
+    let mut names: Vec<String> = pods
+        .iter()
+        .filter_map(|pod| snapshot.pods.get(pod.0 as usize))
+        .map(|pod| pod.key.to_string())
+        .collect();
     names.sort_unstable();
     names
 }
@@ -148,7 +165,11 @@ fn claim_output(snapshot: &ClusterSnapshot, claim: &NodeClaimProposal) -> ClaimO
     ClaimOutput {
         name: claim.name.to_string(),
         node_pool: claim.node_pool.name.to_string(),
-        instance_types: claim.instance_types.iter().map(|t| t.name.to_string()).collect(),
+        instance_types: claim
+            .instance_types
+            .iter()
+            .map(|t| t.name.to_string())
+            .collect(),
         cheapest: CheapestOutput {
             instance_type: claim.cheapest.instance_type.to_string(),
             zone: claim.cheapest.zone.to_string(),
@@ -156,8 +177,17 @@ fn claim_output(snapshot: &ClusterSnapshot, claim: &NodeClaimProposal) -> ClaimO
             price_per_hour: claim.cheapest.price.as_dollars(),
         },
         requirements: requirement_output(&claim.requirements),
-        taints: claim.node_pool.taints.iter().map(Taint::to_string).collect(),
-        requests: claim.requests.iter().map(|(n, amount)| (n.to_string(), n.format(amount).into())).collect(),
+        taints: claim
+            .node_pool
+            .taints
+            .iter()
+            .map(Taint::to_string)
+            .collect(),
+        requests: claim
+            .requests
+            .iter()
+            .map(|(n, amount)| (n.to_string(), n.format(amount).into()))
+            .collect(),
         pods: names(snapshot, &claim.pods),
     }
 }
@@ -167,12 +197,15 @@ fn requirement_output(requirements: &Requirements) -> Vec<RequirementOutput> {
 }
 
 fn entries(requirement: &Requirement) -> impl Iterator<Item = RequirementOutput> + '_ {
-    requirement.to_entries().into_iter().map(|(operator, values)| RequirementOutput {
-        key: requirement.key().to_string(),
-        operator: operator.as_str(),
-        values: values.iter().map(ToString::to_string).collect(),
-        min_values: requirement.min_values(),
-    })
+    requirement
+        .to_entries()
+        .into_iter()
+        .map(|(operator, values)| RequirementOutput {
+            key: requirement.key().to_string(),
+            operator: operator.as_str(),
+            values: values.iter().map(ToString::to_string).collect(),
+            min_values: requirement.min_values(),
+        })
 }
 
 /// The table for people: nodes grouped by pool and cheapest offering, then what has no place.
@@ -181,13 +214,27 @@ pub fn table(output: &Output) -> String {
     let mut text = String::new();
     let rows = rows(output);
     if !rows.is_empty() {
-        text.push_str(&render(&["NODEPOOL", "CHEAPEST", "CAPACITY", "NODES", "TYPES", "PODS", "$/HOUR"], &rows));
+        text.push_str(&render(
+            &[
+                "NODEPOOL", "CHEAPEST", "CAPACITY", "NODES", "TYPES", "PODS", "$/HOUR",
+            ],
+            &rows,
+        ));
     }
     for node in &output.existing_nodes {
-        let _ = writeln!(text, "existing node {}: {} pods", node.name, node.pods.len());
+        let _ = writeln!(
+            text,
+            "existing node {}: {} pods",
+            node.name,
+            node.pods.len()
+        );
     }
     for (reasons, pods) in grouped(output) {
-        let more = if pods.len() > 3 { format!(" and {} others", pods.len() - 3) } else { String::new() };
+        let more = if pods.len() > 3 {
+            format!(" and {} others", pods.len() - 3)
+        } else {
+            String::new()
+        };
         let shown: Vec<&str> = pods.iter().take(3).copied().collect();
         let _ = writeln!(text, "no place for {}{more}:", shown.join(", "));
         for reason in reasons {
@@ -209,7 +256,10 @@ pub fn table(output: &Output) -> String {
     text
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a duration for people; 2^53 microseconds are 285 years")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a duration for people; 2^53 microseconds are 285 years"
+)]
 fn millis(micros: u64) -> f64 {
     micros as f64 / 1000.0
 }
@@ -220,7 +270,9 @@ fn rows(output: &Output) -> Vec<[String; 7]> {
     for claim in &output.node_claims {
         let cheapest = &claim.cheapest;
         let found = rows.iter_mut().find(|row| {
-            row.0 == claim.node_pool && row.1 == cheapest.instance_type && row.2 == cheapest.capacity_type
+            row.0 == claim.node_pool
+                && row.1 == cheapest.instance_type
+                && row.2 == cheapest.capacity_type
         });
         match found {
             Some(row) => {
@@ -243,7 +295,15 @@ fn rows(output: &Output) -> Vec<[String; 7]> {
     rows.into_iter()
         .map(|(pool, kind, capacity, nodes, types, pods, price)| {
             let price = format!("{price:.4}");
-            [pool, kind, capacity.to_owned(), nodes.to_string(), types.to_string(), pods.to_string(), price]
+            [
+                pool,
+                kind,
+                capacity.to_owned(),
+                nodes.to_string(),
+                types.to_string(),
+                pods.to_string(),
+                price,
+            ]
         })
         .collect()
 }
@@ -251,7 +311,10 @@ fn rows(output: &Output) -> Vec<[String; 7]> {
 fn grouped(output: &Output) -> Vec<(&[String], Vec<&str>)> {
     let mut groups: Vec<(&[String], Vec<&str>)> = Vec::new();
     for entry in &output.unschedulable {
-        match groups.iter_mut().find(|(reasons, _)| *reasons == entry.reasons.as_slice()) {
+        match groups
+            .iter_mut()
+            .find(|(reasons, _)| *reasons == entry.reasons.as_slice())
+        {
             Some((_, pods)) => pods.push(&entry.pod),
             None => groups.push((&entry.reasons, vec![&entry.pod])),
         }
@@ -262,12 +325,21 @@ fn grouped(output: &Output) -> Vec<(&[String], Vec<&str>)> {
 /// Columns padded with two spaces between them, like kubectl's.
 fn render<const N: usize>(header: &[&str; N], rows: &[[String; N]]) -> String {
     let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column)).map(String::len);
-        cells.chain(header.get(column).map(|h| h.len())).max().unwrap_or(0)
+        let cells = rows
+            .iter()
+            .filter_map(|row| row.get(column))
+            .map(String::len);
+        cells
+            .chain(header.get(column).map(|h| h.len()))
+            .max()
+            .unwrap_or(0)
     };
     let widths: Vec<usize> = (0..N).map(width).collect();
     let line = |cells: &mut dyn Iterator<Item = &str>| {
-        let padded: Vec<String> = cells.zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        let padded: Vec<String> = cells
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:<width$}"))
+            .collect();
         format!("{}\n", padded.join("  ").trim_end())
     };
     let mut text = line(&mut header.iter().copied());
