@@ -29,6 +29,7 @@ struct Maps {
     nodes: HashMap<String, BTreeSet<String>>,
     id_of_claim: HashMap<String, String>,
     id_of_node: HashMap<String, String>,
+    generation_of_pool: HashMap<String, i64>,
 }
 
 fn set(
@@ -75,6 +76,16 @@ impl Index {
         set(&mut maps.nodes, &mut maps.id_of_node, name, id)
     }
 
+    /// Remembers the generation of a pool; whether it is another one than before.
+    fn set_pool(&self, name: &str, generation: Option<i64>) -> bool {
+        let pools = &mut self.lock().generation_of_pool;
+        let old = match generation {
+            Some(generation) => pools.insert(name.to_owned(), generation),
+            None => pools.remove(name),
+        };
+        old != generation
+    }
+
     /// Names of the NodeClaims of a provider id.
     pub(super) fn claims_of(&self, provider_id: &str) -> Vec<String> {
         self.lock()
@@ -113,7 +124,7 @@ pub(super) fn start(shared: &Shared, tasks: &mut JoinSet<()>) {
     let s = shared.clone();
     tasks.spawn(async move {
         let pools = s.context.node_pools.clone();
-        pools.for_each_key(|key| s.pools.add(key)).await;
+        pools.for_each_key(|key| pool_changed(&s, key)).await;
     });
     let s = shared.clone();
     tasks.spawn(async move {
@@ -130,6 +141,27 @@ pub(super) fn start(shared: &Shared, tasks: &mut JoinSet<()>) {
             })
             .await;
     });
+}
+
+/// Whether a claim is consolidatable depends on its pool's spec; the status, which is written every
+/// few seconds, concerns no claim.
+fn pool_changed(shared: &Shared, key: &str) {
+    shared.pools.add(key);
+    let generation = shared
+        .context
+        .node_pools
+        .get(key)
+        .map(|p| p.metadata.generation);
+    if !shared.index.set_pool(key, generation.flatten()) {
+        return;
+    }
+    let claims = shared.context.node_claims.list();
+    let of_pool = |claim: &&Arc<NodeClaim>| {
+        claim.labels().get(labels::NODE_POOL).map(String::as_str) == Some(key)
+    };
+    for claim in claims.iter().filter(of_pool) {
+        shared.claims.add(claim.name_any());
+    }
 }
 
 fn claim_changed(shared: &Shared, key: &str) {
