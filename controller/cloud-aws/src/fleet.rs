@@ -18,6 +18,7 @@ use aws_sdk_ec2::{
     },
 };
 use kube::ResourceExt as _;
+use millwright_api::{labels::INSTANCE_TENANCY, tags::RESOURCE_NITRO_SANDBOX};
 use millwright_cloud::{
     CloudError, CloudErrorKind, Instance, InstanceState, LaunchGroup, ec2_errors,
     launch::{self, Selection, select},
@@ -339,8 +340,14 @@ impl AwsProvider {
     ) -> Result<Vec<FleetLaunchTemplateConfigRequest>, CloudError> {
         let status = group.node_class.status.clone().unwrap_or_default();
         let subnets = self.subnet_by_zone(&status.subnets);
+        let Some(first) = group.members.first() else {
+            return Ok(Vec::new());
+        };
+        let requests = &first.requests;
+        let tenancy = |name: &str| first.requirements.allows(INSTANCE_TENANCY, name);
+        let dedicated = !tenancy("default") && tenancy("dedicated");
         let mut configs = Vec::new();
-        for planned in launch::overrides(selection, &status.amis, &subnets) {
+        for planned in launch::overrides(selection, &status.amis, &subnets, requests) {
             let lines = planned.overrides.iter().map(|line| {
                 FleetLaunchTemplateOverridesRequest::builder()
                     .instance_type(line.instance_type.as_ref().into())
@@ -361,6 +368,14 @@ impl AwsProvider {
                 user_data: &data,
                 capacity_type: selection.capacity_type,
                 tags: launch_tags,
+                efa: planned.efa,
+                dedicated,
+                enclave: requests.get(&RESOURCE_NITRO_SANDBOX.into()) > 0,
+                ipv6: self
+                    .settings()
+                    .cluster_dns
+                    .as_deref()
+                    .is_some_and(|dns| dns.contains(':')),
             };
             let name = self.ensure_launch_template(&parameters).await?;
             let template = FleetLaunchTemplateSpecificationRequest::builder()

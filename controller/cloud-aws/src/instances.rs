@@ -1,6 +1,6 @@
 //! Instances that exist: described, tagged, ended; concurrent wishes in common calls.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use aws_sdk_ec2::types::{Filter, Instance as Ec2Instance, InstanceStateName, Tag};
 use millwright_api::tags as keys;
@@ -121,11 +121,7 @@ impl AwsProvider {
         provider_id: &ProviderId,
     ) -> Result<Instance, CloudError> {
         let id = instance_id(provider_id).to_owned();
-        let provider = self.clone();
-        self.inner
-            .looks
-            .ask(id, move |ids| look(provider.clone(), ids))
-            .await
+        self.look_at(id).await.map(|(instance, _)| instance)
     }
 
     pub(crate) async fn tag_instance(
@@ -134,18 +130,42 @@ impl AwsProvider {
         claim: &NodeClaimName,
     ) -> Result<(), CloudError> {
         let id = instance_id(provider_id);
-        let one = |key: &str, value: &str| Tag::builder().key(key).value(value).build();
+        // What is there already stays: a name may be the user's own.
+        let (_, present) = self.look_at(id.to_owned()).await?;
+        let wanted = [
+            (keys::NAME, claim.as_str()),
+            (keys::NODE_CLAIM, claim.as_str()),
+            (
+                keys::EKS_CLUSTER_NAME,
+                self.settings().cluster_name.as_str(),
+            ),
+        ];
+        let missing: Vec<Tag> = wanted
+            .into_iter()
+            .filter(|(key, _)| !present.contains(*key))
+            .map(|(key, value)| Tag::builder().key(key).value(value).build())
+            .collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
         self.clients()
             .ec2
             .create_tags()
             .resources(id)
-            .tags(one("Name", claim))
-            .tags(one(keys::NODE_CLAIM, claim))
-            .tags(one(keys::EKS_CLUSTER_NAME, &self.settings().cluster_name))
+            .set_tags(Some(missing))
             .send()
             .await
             .map(drop)
             .map_err(|e| cloud(&format!("tag instance {id}"), e))
+    }
+
+    /// An instance and the keys of its tags; concurrent looks share calls.
+    async fn look_at(&self, id: String) -> Result<Seen, CloudError> {
+        let provider = self.clone();
+        self.inner
+            .looks
+            .ask(id, move |ids| look(provider.clone(), ids))
+            .await
     }
 
     /// Ends an instance; says `NodeClaimNotFound` once it is gone.
@@ -181,11 +201,14 @@ pub(crate) enum Ended {
     Gone,
 }
 
+/// An instance and the keys of its tags.
+pub(crate) type Seen = (Instance, BTreeSet<String>);
+
 type Answers<T> = HashMap<String, Result<T, CloudError>>;
 
 /// Describes instances in as few calls as EC2 allows. An id that is missing from the answer is gone.
-pub(crate) async fn look(provider: AwsProvider, ids: Vec<String>) -> Answers<Instance> {
-    let mut answers: Answers<Instance> = HashMap::new();
+pub(crate) async fn look(provider: AwsProvider, ids: Vec<String>) -> Answers<Seen> {
+    let mut answers: Answers<Seen> = HashMap::new();
     for some in ids.chunks(FILTER_IDS) {
         let wanted: Vec<&str> = some.iter().map(String::as_str).collect();
         match provider
@@ -197,9 +220,14 @@ pub(crate) async fn look(provider: AwsProvider, ids: Vec<String>) -> Answers<Ins
             }
             Ok(found) => {
                 answers.extend(some.iter().map(|id| (id.clone(), Err(gone(id)))));
-                for instance in found.iter().filter_map(convert) {
-                    let id = instance_id(&instance.provider_id).to_owned();
-                    answers.insert(id, Ok(instance));
+                for described in &found {
+                    let keys = described.tags().iter().filter_map(|tag| tag.key());
+                    if let (Some(id), Some(instance)) =
+                        (described.instance_id(), convert(described))
+                    {
+                        let seen = (instance, keys.map(str::to_owned).collect());
+                        answers.insert(id.to_owned(), Ok(seen));
+                    }
                 }
             }
         }
@@ -215,7 +243,7 @@ pub(crate) async fn end(provider: AwsProvider, ids: Vec<String>) -> Answers<Ende
     let mut left = Vec::new();
     for (id, seen) in look(provider.clone(), ids).await {
         match seen {
-            Ok(instance) if instance.state == InstanceState::ShuttingDown => {
+            Ok((instance, _)) if instance.state == InstanceState::ShuttingDown => {
                 answers.insert(id, Ok(Ended::Leaving));
             }
             Err(error) if error.kind != CloudErrorKind::NodeClaimNotFound => {

@@ -3,16 +3,18 @@
 //! Differs: templates are kept for as long as their class lives and are created without asking first
 //! (decision D-012). Source: AWS specification 19.
 
+use aws_sdk_ec2::types::builders::LaunchTemplateInstanceNetworkInterfaceSpecificationRequestBuilder as InterfaceBuilder;
 use aws_sdk_ec2::types::{
-    Filter, LaunchTemplateBlockDeviceMappingRequest, LaunchTemplateEbsBlockDeviceRequest,
-    LaunchTemplateIamInstanceProfileSpecificationRequest,
+    ConnectionTrackingSpecificationRequest, Filter, LaunchTemplateBlockDeviceMappingRequest,
+    LaunchTemplateCpuOptionsRequest, LaunchTemplateEbsBlockDeviceRequest,
+    LaunchTemplateEnclaveOptionsRequest, LaunchTemplateIamInstanceProfileSpecificationRequest,
     LaunchTemplateInstanceMetadataEndpointState, LaunchTemplateInstanceMetadataOptionsRequest,
     LaunchTemplateInstanceMetadataProtocolIpv6, LaunchTemplateInstanceMetadataTagsState,
     LaunchTemplateInstanceNetworkInterfaceSpecificationRequest, LaunchTemplatePlacementRequest,
     LaunchTemplateTagSpecificationRequest, LaunchTemplatesMonitoringRequest,
     RequestLaunchTemplateData, ResourceType, Tag, TagSpecification, Tenancy, VolumeType,
 };
-use millwright_api::Ec2NodeClass;
+use millwright_api::{Ec2NodeClass, ec2_node_class::InterfaceType};
 use millwright_cloud::{CloudError, ec2_errors, family};
 use millwright_model::{CapacityType, Quantity};
 use sha2::{Digest, Sha256};
@@ -31,6 +33,14 @@ pub(crate) struct Parameters<'a> {
     pub(crate) user_data: &'a str,
     pub(crate) capacity_type: CapacityType,
     pub(crate) tags: &'a std::collections::BTreeMap<String, String>,
+    /// Interfaces with an Elastic Fabric Adapter, when the claim asks for one.
+    pub(crate) efa: i64,
+    /// Hardware of one's own.
+    pub(crate) dedicated: bool,
+    /// Nitro Enclaves are switched on.
+    pub(crate) enclave: bool,
+    /// The cluster's addresses are IPv6.
+    pub(crate) ipv6: bool,
 }
 
 pub(crate) fn sdk_tags(tags: &std::collections::BTreeMap<String, String>) -> Vec<Tag> {
@@ -131,17 +141,6 @@ fn name(cluster: &str, class_name: &str, data: &RequestLaunchTemplateData) -> St
 fn content(parameters: &Parameters<'_>) -> RequestLaunchTemplateData {
     let spec = &parameters.class.spec;
     let status = parameters.class.status.clone().unwrap_or_default();
-    let groups: Vec<String> = status
-        .security_groups
-        .iter()
-        .map(|group| group.id.clone())
-        .collect();
-    let interface = LaunchTemplateInstanceNetworkInterfaceSpecificationRequest::builder()
-        .device_index(0)
-        .set_groups(Some(groups))
-        .set_associate_public_ip_address(spec.associate_public_ip_address)
-        .set_ipv4_prefix_count(spec.ip_prefix_count)
-        .build();
     let mut tag_specifications = vec![tag_specification(
         ResourceType::NetworkInterface,
         parameters,
@@ -166,15 +165,102 @@ fn content(parameters: &Parameters<'_>) -> RequestLaunchTemplateData {
                 .build(),
         )
         .metadata_options(metadata_options(parameters.class))
-        .network_interfaces(interface)
+        .set_network_interfaces(Some(network_interfaces(parameters)))
         .placement(
             LaunchTemplatePlacementRequest::builder()
-                .tenancy(Tenancy::Default)
+                .tenancy(if parameters.dedicated {
+                    Tenancy::Dedicated
+                } else {
+                    Tenancy::Default
+                })
                 .build(),
         )
+        .set_cpu_options(cpu_options(parameters.class))
+        .set_enclave_options(parameters.enclave.then(|| {
+            LaunchTemplateEnclaveOptionsRequest::builder()
+                .enabled(true)
+                .build()
+        }))
         .set_block_device_mappings(block_devices(parameters.class))
         .set_tag_specifications(Some(tag_specifications))
         .build()
+}
+
+/// The class's interfaces, or one per adapter, or a single one. Subnets come from the overrides;
+/// groups are on every interface.
+fn network_interfaces(
+    parameters: &Parameters<'_>,
+) -> Vec<LaunchTemplateInstanceNetworkInterfaceSpecificationRequest> {
+    let class = parameters.class;
+    let groups = class
+        .status
+        .iter()
+        .flat_map(|status| &status.security_groups);
+    let groups: Vec<String> = groups.map(|group| group.id.clone()).collect();
+    let interface = |device: i32| {
+        LaunchTemplateInstanceNetworkInterfaceSpecificationRequest::builder()
+            .device_index(device)
+            .set_groups(Some(groups.clone()))
+    };
+    let with_addresses = |builder: InterfaceBuilder| addressed(parameters, builder);
+    if !class.spec.network_interfaces.is_empty() {
+        let own = class.spec.network_interfaces.iter();
+        return own
+            .map(|wanted| {
+                let builder = interface(wanted.device_index)
+                    .network_card_index(wanted.network_card_index)
+                    .interface_type(wanted.interface_type.as_str());
+                match wanted.interface_type {
+                    InterfaceType::Interface => with_addresses(builder).build(),
+                    InterfaceType::EfaOnly => builder.build(),
+                }
+            })
+            .collect();
+    }
+    if parameters.efa > 0 {
+        return (0..i32::try_from(parameters.efa).unwrap_or(0))
+            .map(|card| {
+                let builder = interface(i32::from(card > 0))
+                    .network_card_index(card)
+                    .interface_type("efa");
+                with_addresses(builder).build()
+            })
+            .collect();
+    }
+    vec![with_addresses(interface(0)).build()]
+}
+
+/// What an interface with addresses of its own has besides.
+fn addressed(parameters: &Parameters<'_>, builder: InterfaceBuilder) -> InterfaceBuilder {
+    let spec = &parameters.class.spec;
+    let tracking = spec.connection_tracking.as_ref().map(|tracking| {
+        ConnectionTrackingSpecificationRequest::builder()
+            .set_tcp_established_timeout(tracking.tcp_established_timeout)
+            .set_udp_stream_timeout(tracking.udp_stream_timeout)
+            .set_udp_timeout(tracking.udp_timeout)
+            .build()
+    });
+    let builder = builder
+        .set_associate_public_ip_address(spec.associate_public_ip_address)
+        .set_connection_tracking_specification(tracking);
+    if parameters.ipv6 {
+        builder
+            .primary_ipv6(true)
+            .ipv6_address_count(1)
+            .set_ipv6_prefix_count(spec.ip_prefix_count)
+    } else {
+        builder.set_ipv4_prefix_count(spec.ip_prefix_count)
+    }
+}
+
+fn cpu_options(class: &Ec2NodeClass) -> Option<LaunchTemplateCpuOptionsRequest> {
+    let wanted = class.spec.cpu_options.as_ref()?;
+    let nested = wanted.nested_virtualization.as_deref()?;
+    Some(
+        LaunchTemplateCpuOptionsRequest::builder()
+            .nested_virtualization(nested.into())
+            .build(),
+    )
 }
 
 fn tag_specification(

@@ -12,6 +12,7 @@ mod fleet;
 mod gather;
 mod instances;
 mod launch_templates;
+mod permissions;
 mod settings;
 
 use std::{
@@ -56,7 +57,7 @@ const VERDICT_LIFE: Duration = Duration::from_secs(30 * 60);
 const CACHE_MAX: usize = 10_000;
 
 /// The verdict of a permission check.
-type Verdict = Result<(), (&'static str, String)>;
+pub(crate) type Verdict = Result<(), (&'static str, String)>;
 
 /// AWS. Clones share everything.
 #[derive(Clone, Debug)]
@@ -80,7 +81,7 @@ struct Inner {
     groups: Mutex<HashSet<Name>>,
     bucket: Mutex<TokenBucket>,
     cluster: OnceCell<ClusterFacts>,
-    looks: gather::Gather<Instance>,
+    looks: gather::Gather<instances::Seen>,
     ends: gather::Gather<instances::Ended>,
 }
 

@@ -3,7 +3,7 @@
 //! Source: AWS specification 20.2 to 20.4.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -19,6 +19,8 @@ use crate::images::image_for;
 pub const TYPES_MAX: usize = 60;
 /// Overrides that one request may have (EC2's limit).
 pub const OVERRIDES_MAX: usize = 300;
+/// The resource of Elastic Fabric Adapters.
+const EFA: &str = "vpc.amazonaws.com/efa";
 /// Resources of special hardware, which plain pods should not occupy.
 const EXOTIC: [&str; 5] = [
     "nvidia.com/gpu",
@@ -130,11 +132,63 @@ pub fn select(
             .cmp(&b.price)
             .then_with(|| a.instance_type.name.cmp(&b.instance_type.name))
     });
-    choices.truncate(TYPES_MAX);
+    let choices = cheapest_that_are_flexible_enough(choices, requirements)?;
     (!choices.is_empty()).then_some(Selection {
         capacity_type,
         choices,
     })
+}
+
+/// The cheapest [`TYPES_MAX`] choices that together have as many values of each key as `minValues`
+/// demands; `None` when even all of them have not. Differs: where the cheapest alone lack values,
+/// dearer types that bring them are taken in, instead of giving the launch up.
+fn cheapest_that_are_flexible_enough(
+    mut choices: Vec<Choice>,
+    requirements: &Requirements,
+) -> Option<Vec<Choice>> {
+    let mut needed: Vec<usize> = Vec::new();
+    for requirement in requirements.iter() {
+        let Some(floor) = requirement.min_values() else {
+            continue;
+        };
+        let mut seen: BTreeSet<&Name> = BTreeSet::new();
+        for (at, choice) in choices.iter().enumerate() {
+            if seen.len() >= usize::try_from(floor).unwrap_or(usize::MAX) {
+                break;
+            }
+            let values = choice.instance_type.requirements.get(requirement.key());
+            let before = seen.len();
+            seen.extend(
+                values
+                    .iter()
+                    .flat_map(|r| r.values())
+                    .filter(|v| requirement.has(v)),
+            );
+            if seen.len() > before {
+                needed.push(at);
+            }
+        }
+        if seen.len() < usize::try_from(floor).unwrap_or(usize::MAX) {
+            return None;
+        }
+    }
+    needed.sort_unstable();
+    needed.dedup();
+    if needed.len() > TYPES_MAX {
+        return None;
+    }
+    let mut room = TYPES_MAX - needed.len();
+    let mut at = 0;
+    choices.retain(|_| {
+        let wanted = needed.binary_search(&at).is_ok();
+        at += 1;
+        if !wanted && room > 0 {
+            room -= 1;
+            return true;
+        }
+        wanted
+    });
+    Some(choices)
 }
 
 /// One line of a launch request.
@@ -157,6 +211,8 @@ pub struct TemplateOverrides {
     pub image_id: String,
     /// Pods per node, which user data states.
     pub pods: i64,
+    /// Elastic Fabric Adapters of the types; 0 unless the claim asks for them.
+    pub efa: i64,
     /// Cheapest first.
     pub overrides: Vec<Override>,
 }
@@ -169,13 +225,22 @@ pub fn overrides(
     selection: &Selection,
     images: &[Ami],
     subnet_by_zone: &HashMap<String, String>,
+    requests: &Resources,
 ) -> Vec<TemplateOverrides> {
-    let mut all: Vec<(Override, (&str, i64))> = Vec::new();
+    let adapter = ResourceName::from(EFA);
+    let wants_adapters = requests.get(&adapter) > 0;
+    let mut all: Vec<(Override, (&str, i64, i64))> = Vec::new();
     for choice in &selection.choices {
         let Some(image) = image_for(images, &choice.instance_type) else {
             continue;
         };
-        let pods = choice.instance_type.capacity.get(&ResourceName::Pods);
+        let capacity = &choice.instance_type.capacity;
+        let pods = capacity.get(&ResourceName::Pods);
+        let efa = if wants_adapters {
+            capacity.get(&adapter)
+        } else {
+            0
+        };
         for offering in choice.offerings() {
             if let Some(subnet_id) = subnet_by_zone.get(&*offering.zone) {
                 let line = Override {
@@ -184,7 +249,7 @@ pub fn overrides(
                     subnet_id: subnet_id.clone(),
                     price: offering.price,
                 };
-                all.push((line, (&image.id, pods)));
+                all.push((line, (&image.id, pods, efa)));
             }
         }
     }
@@ -192,15 +257,16 @@ pub fn overrides(
         (a.price, &a.instance_type, &a.zone).cmp(&(b.price, &b.instance_type, &b.zone))
     });
     all.truncate(OVERRIDES_MAX);
-    let mut by_template: BTreeMap<(&str, i64), Vec<Override>> = BTreeMap::new();
+    let mut by_template: BTreeMap<(&str, i64, i64), Vec<Override>> = BTreeMap::new();
     for (line, template) in all {
         by_template.entry(template).or_default().push(line);
     }
     by_template
         .into_iter()
-        .map(|((image_id, pods), overrides)| TemplateOverrides {
+        .map(|((image_id, pods, efa), overrides)| TemplateOverrides {
             image_id: image_id.to_owned(),
             pods,
+            efa,
             overrides,
         })
         .collect()
@@ -327,7 +393,7 @@ mod tests {
             let selection = select(&types, &Requirements::new(), &Resources::of(1, 0)).unwrap();
             proptest::prop_assert!(selection.choices.len() <= TYPES_MAX);
             let templates =
-                overrides(&selection, &[ami("ami-1")], &subnets(&["a", "b", "c", "d", "e", "f"]));
+                overrides(&selection, &[ami("ami-1")], &subnets(&["a", "b", "c", "d", "e", "f"]), &Resources::new());
             let chosen: Vec<&Override> = templates.iter().flat_map(|t| &t.overrides).collect();
             proptest::prop_assert!(chosen.len() <= OVERRIDES_MAX);
             proptest::prop_assert!(chosen.iter().all(|line| &*line.zone != "g"));
@@ -366,15 +432,73 @@ mod tests {
         ]
         .into();
         let selection = select(&types, &Requirements::new(), &Resources::of(1, 0)).unwrap();
-        let found: Vec<_> = overrides(&selection, &[ami("ami-1")], &subnets(&["a"]))
-            .into_iter()
-            .map(|template| (template.image_id, template.pods, template.overrides.len()))
-            .collect();
+        let found: Vec<_> = overrides(
+            &selection,
+            &[ami("ami-1")],
+            &subnets(&["a"]),
+            &Resources::new(),
+        )
+        .into_iter()
+        .map(|template| (template.image_id, template.pods, template.overrides.len()))
+        .collect();
         assert_eq!(
             found,
             [("ami-1".to_owned(), 29, 2), ("ami-1".to_owned(), 58, 1)]
         );
-        assert!(overrides(&selection, &[], &subnets(&["a"])).is_empty());
-        assert!(overrides(&selection, &[ami("ami-1")], &subnets(&["b"])).is_empty());
+        let adapters = Resources::new().with(EFA.into(), 1);
+        let apart = overrides(&selection, &[ami("ami-1")], &subnets(&["a"]), &adapters);
+        assert!(
+            apart.iter().all(|template| template.efa == 0),
+            "no type has one"
+        );
+        assert!(overrides(&selection, &[], &subnets(&["a"]), &Resources::new()).is_empty());
+        assert!(
+            overrides(
+                &selection,
+                &[ami("ami-1")],
+                &subnets(&["b"]),
+                &Resources::new()
+            )
+            .is_empty()
+        );
+    }
+
+    #[test]
+    fn types_that_min_values_need_are_kept_although_cheaper_ones_fill_the_request() {
+        let family = "karpenter.k8s.aws/instance-family";
+        let types: InstanceTypes = (0..70)
+            .map(|n| {
+                let price = [("a", CapacityType::OnDemand, 100 + n, true)];
+                let mut one = (*kind(&format!("t{n:02}.large"), 4_000, &price)).clone();
+                // The 66th is the first of the second family, the last of the third.
+                let name = if n < 65 {
+                    "x"
+                } else if n < 69 {
+                    "y"
+                } else {
+                    "z"
+                };
+                one.requirements = [Requirement::label(&family.into(), &name.into())]
+                    .into_iter()
+                    .collect();
+                Arc::new(one)
+            })
+            .collect();
+        let at_least = |floor| -> Requirements {
+            let some = Requirement::new(&family.into(), Operator::Exists, []);
+            [some.with_min_values(Some(floor))].into_iter().collect()
+        };
+        let chosen = |floor| {
+            let selection = select(&types, &at_least(floor), &Resources::of(1, 0))?;
+            assert!(selection.choices.is_sorted_by_key(|choice| choice.price));
+            Some((
+                selection.choices.len(),
+                names(&selection).last().map(|name| (*name).to_owned()),
+            ))
+        };
+        assert_eq!(chosen(1), Some((60, Some("t59.large".to_owned()))));
+        assert_eq!(chosen(2), Some((60, Some("t65.large".to_owned()))));
+        assert_eq!(chosen(3), Some((60, Some("t69.large".to_owned()))));
+        assert_eq!(chosen(4), None);
     }
 }

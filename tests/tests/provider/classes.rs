@@ -177,14 +177,30 @@ async fn settings_that_cannot_work_are_refused_before_a_launch() {
 }
 
 #[tokio::test]
-async fn missing_permissions_are_found_before_a_launch_and_reported() {
-    let rig = Rig::new().await;
-    rig.world.deny("RunInstances", true);
-    let denied = rig.resolve(class(|_| {})).await;
-    assert_eq!(
-        verdict(&denied, VALIDATION_SUCCEEDED),
-        ("False", "RunInstancesAuthCheckFailed")
-    );
+async fn each_missing_permission_is_found_before_a_launch_and_reported() {
+    for action in ["CreateLaunchTemplate", "CreateFleet", "RunInstances"] {
+        let rig = Rig::new().await;
+        rig.world.deny(action, true);
+        let denied = rig.resolve(class(|_| {})).await;
+        let reason = format!("{action}AuthCheckFailed");
+        assert_eq!(
+            verdict(&denied, VALIDATION_SUCCEEDED),
+            ("False", reason.as_str())
+        );
+        let message = &denied.condition(VALIDATION_SUCCEEDED).expect("set").message;
+        let start = format!("Controller isn't authorized to call ec2:{action}: ");
+        assert!(message.starts_with(&start), "{message}");
+        // The verdict is believed for a while; any annotation makes it be asked again.
+        rig.world.deny(action, false);
+        let still = rig.resolve(class(|_| {})).await;
+        assert_eq!(verdict(&still, VALIDATION_SUCCEEDED).0, "False");
+        let mut touched = class(|_| {});
+        touched.metadata.annotations =
+            Some(BTreeMap::from([("check".to_owned(), "again".to_owned())]));
+        let allowed = rig.resolve(touched).await;
+        assert_eq!(verdict(&allowed, VALIDATION_SUCCEEDED).0, "True");
+        assert_eq!(rig.world.launch_templates().len(), 0, "nothing was made");
+    }
 }
 
 #[tokio::test]

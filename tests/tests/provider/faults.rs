@@ -26,7 +26,7 @@ async fn a_lost_answer_launches_nothing_twice() {
     let answers = rig.provider.launch(group("g", &class, 7, &m5())).await;
     assert_eq!(kinds(&answers), []);
     assert_eq!(rig.world.instances().len(), 7);
-    assert!(rig.calls("CreateFleet") >= 3, "it was asked again");
+    assert!(rig.fleets() >= 3, "it was asked again");
 }
 
 #[tokio::test]
@@ -92,14 +92,10 @@ async fn the_next_leader_adopts_what_the_last_one_launched_and_nobody_wrote_down
     let class = rig.class().await;
     let first = rig.provider.launch(group("g", &class, 4, &m5())).await;
     let next = rig.another_provider().await;
-    let calls = rig.calls("CreateFleet");
+    let calls = rig.fleets();
     let second = next.launch(group("g", &class, 4, &m5())).await;
     assert_eq!(ids(&first), ids(&second));
-    assert_eq!(
-        rig.calls("CreateFleet"),
-        calls,
-        "it looked before it launched"
-    );
+    assert_eq!(rig.fleets(), calls, "it looked before it launched");
     let label = second[0]
         .as_ref()
         .expect("adopted")
@@ -201,7 +197,7 @@ async fn a_launch_that_is_not_allowed_says_so_and_is_not_repeated() {
     rig.world.deny("CreateFleet", true);
     let answers = rig.provider.launch(group("g", &class, 2, &m5())).await;
     assert_eq!(kinds(&answers), [CloudErrorKind::Unauthorized; 2]);
-    assert_eq!(rig.calls("CreateFleet"), 1);
+    assert_eq!(rig.fleets(), 1);
 }
 
 #[tokio::test]

@@ -113,6 +113,25 @@ async fn looking_at_many_instances_at_the_same_time_shares_calls() {
 }
 
 #[tokio::test]
+async fn a_name_of_the_user_s_stays() {
+    let rig = Rig::new().await;
+    let named = crate::rig::class(|spec| {
+        spec.tags.insert("Name".to_owned(), "mine".to_owned());
+    });
+    let class = std::sync::Arc::new(rig.resolve(named).await);
+    let answers = rig.provider.launch(group("g", &class, 1, &m5())).await;
+    let id = answers[0].as_ref().expect("launched").provider_id.clone();
+    rig.provider
+        .tag(&id, &"claim-1".into())
+        .await
+        .expect("exists");
+    let tags = rig.world.instances().remove(0).tags.clone();
+    let value = |key: &str| tags.get(key).map(|value| value.to_string());
+    assert_eq!(value("Name").as_deref(), Some("mine"));
+    assert_eq!(value("karpenter.sh/nodeclaim").as_deref(), Some("claim-1"));
+}
+
+#[tokio::test]
 async fn a_tagged_instance_names_its_claim() {
     let rig = Rig::new().await;
     let class = rig.class().await;
@@ -122,10 +141,12 @@ async fn a_tagged_instance_names_its_claim() {
         .tag(&id, &"claim-1".into())
         .await
         .expect("exists");
+    let calls = rig.calls("CreateTags");
     rig.provider
         .tag(&id, &"claim-1".into())
         .await
         .expect("repeating it is harmless");
+    assert_eq!(rig.calls("CreateTags"), calls, "nothing was missing");
     let found = rig.provider.get(&id).await.expect("exists");
     assert_eq!(found.node_claim, Some("claim-1".into()));
     let stranger = "aws:///us-east-1a/i-0000000000000dead".into();

@@ -15,7 +15,7 @@ async fn a_group_is_one_call_and_every_member_gets_its_own_instance() {
     let answers = rig.provider.launch(group("g", &class, 20, &m5())).await;
     assert_eq!(kinds(&answers), []);
     assert_eq!(ids(&answers).into_iter().collect::<BTreeSet<_>>().len(), 20);
-    assert_eq!(rig.calls("CreateFleet"), 1);
+    assert_eq!(rig.fleets(), 1);
     assert_eq!(rig.world.launch_templates().len(), 1);
     let instance = answers[0].as_ref().expect("launched");
     assert_eq!(&*instance.instance_type, "m5.large");
@@ -112,10 +112,10 @@ async fn a_partly_filled_group_tells_the_others_and_marks_only_what_was_refused(
         .collect();
     assert_eq!(out, [("us-east-1a", CapacityType::OnDemand)]);
     // The same wish does not run into the same wall, and a wider one goes around it.
-    let calls = rig.calls("CreateFleet");
+    let calls = rig.fleets();
     let again = rig.provider.launch(group("h", &class, 1, &a)).await;
     assert_eq!(kinds(&again), [CloudErrorKind::InsufficientCapacity]);
-    assert_eq!(rig.calls("CreateFleet"), calls);
+    assert_eq!(rig.fleets(), calls);
     let wider = rig
         .provider
         .launch(group("i", &class, 2, &crate::rig::m5()))
@@ -151,7 +151,7 @@ async fn more_types_and_zones_than_a_request_may_name_still_launch() {
     ]);
     let answers = rig.provider.launch(group("g", &class, 2, &open)).await;
     assert_eq!(kinds(&answers), []);
-    assert_eq!(rig.calls("CreateFleet"), 1);
+    assert_eq!(rig.fleets(), 1);
 }
 
 #[tokio::test]

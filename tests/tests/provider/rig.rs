@@ -67,6 +67,11 @@ impl Rig {
             .map_or(0, |count| count.calls)
     }
 
+    /// Fleets asked for so far; every resolution of a class rehearsed one of them.
+    pub(crate) fn fleets(&self) -> u64 {
+        self.calls("CreateFleet") - self.calls("RunInstances")
+    }
+
     /// A ready class.
     pub(crate) async fn class(&self) -> Arc<Ec2NodeClass> {
         let class = self.resolve(class(|_| {})).await;

@@ -399,7 +399,7 @@ mod tests {
             "{text}"
         );
         let without = render(AmiFamily::AL2023, &kubelet, |input| {
-            input.service_cidr = None
+            input.service_cidr = None;
         });
         assert_eq!(without, Err(UserDataError::NoCidr));
     }
@@ -407,7 +407,7 @@ mod tests {
     #[test]
     fn an_ipv6_cluster_tells_the_bootstrap_script() {
         let text = render(AmiFamily::AL2, &json!({}), |i| {
-            i.cluster_dns = Some("fd00::a")
+            i.cluster_dns = Some("fd00::a");
         })
         .expect("data");
         assert!(
