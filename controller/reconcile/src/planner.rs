@@ -21,8 +21,7 @@ use crate::{
 
 /// Plans kept for the admin port.
 const KEPT: usize = 20;
-/// Pods without a place are tried again at least this often: prices, stock and classes change
-/// without any event.
+/// Pods that wait are looked at again at least this often.
 const RETRY: Duration = Duration::from_secs(10);
 
 /// A plan that was made, for people.
@@ -125,7 +124,10 @@ impl Planner {
         let supply = self.context.supply();
         let fresh_supply = supply != self.supplied;
         self.supplied = supply;
-        let retry = self.unplaced && (fresh_supply || Instant::now() >= self.retry_at);
+        // The kube-scheduler may fill nodes in another way than planned, so that a planned pod finds its
+        // place taken: whoever still waits is looked at again from time to time.
+        let waiting = self.context.state().waiting_pods() > 0;
+        let retry = (self.unplaced && fresh_supply) || (waiting && Instant::now() >= self.retry_at);
         if fresh > 0 {
             self.window.arrive(now, fresh);
         } else if became_leader || retry {
