@@ -38,13 +38,12 @@ pub(crate) fn assemble(
         existing.extend(part.existing);
         failed.extend(part.failed);
         report.incumbent_price_per_hour = report.incumbent_price_per_hour + part.incumbent;
-        report.lower_bound_per_hour = report.lower_bound_per_hour + part.lower_bound;
-        report.steps_used += part.steps;
-        report.budget_exhausted |= part.exhausted;
     }
     claims.sort_by(|a, b| {
         let pool = |draft: &Draft| &problem.pool(draft.template).name;
-        pool(a).cmp(pool(b)).then_with(|| a.pods.first().cmp(&b.pods.first()))
+        pool(a)
+            .cmp(pool(b))
+            .then_with(|| a.pods.first().cmp(&b.pods.first()))
     });
     existing.sort_unstable_by_key(|(node, position)| {
         (&problem.existing.nodes[*node as usize].node.name, *position)
@@ -98,9 +97,19 @@ fn proposal(problem: &Problem<'_>, draft: Draft, number: &mut [usize]) -> NodeCl
         node_pool: Arc::clone(pool),
         requirements: written(problem, &draft),
         cheapest,
-        instance_types: draft.types.iter().map(|p| Arc::clone(&catalogue.types[p.at])).collect(),
+        instance_types: draft
+            .types
+            .iter()
+            .map(|p| Arc::clone(&catalogue.types[p.at]))
+            .collect(),
         requests: draft.requests,
-        pods: ascending(draft.pods.iter().map(|position| pod(problem, *position)).collect()),
+        pods: ascending(
+            draft
+                .pods
+                .iter()
+                .map(|position| pod(problem, *position))
+                .collect(),
+        ),
     }
 }
 
@@ -123,7 +132,12 @@ fn written(problem: &Problem<'_>, draft: &Draft) -> Requirements {
     let mut capacity_types: Vec<CapacityType> = Vec::new();
     for market in catalogue.open_markets(&draft.requirements) {
         let market = &catalogue.markets[market];
-        let sold = || draft.types.iter().any(|priced| market.types.contains(priced.at));
+        let sold = || {
+            draft
+                .types
+                .iter()
+                .any(|priced| market.types.contains(priced.at))
+        };
         if !capacity_types.contains(&market.capacity_type) && sold() {
             capacity_types.push(market.capacity_type);
         }
@@ -140,14 +154,25 @@ fn nominations(problem: &Problem<'_>, existing: &[(u32, u32)]) -> Vec<Nomination
     existing
         .chunk_by(|a, b| a.0 == b.0)
         .map(|taken| Nomination {
-            node: problem.existing.nodes[taken[0].0 as usize].node.name.clone(),
-            pods: ascending(taken.iter().map(|(_, position)| pod(problem, *position)).collect()),
+            node: problem.existing.nodes[taken[0].0 as usize]
+                .node
+                .name
+                .clone(),
+            pods: ascending(
+                taken
+                    .iter()
+                    .map(|(_, position)| pod(problem, *position))
+                    .collect(),
+            ),
         })
         .collect()
 }
 
 fn unschedulable(problem: &Problem<'_>, claims: &[Draft], failed: &[u32]) -> Vec<Unschedulable> {
-    let explainer = Explainer { problem, remaining: left_of_limits(problem, claims) };
+    let explainer = Explainer {
+        problem,
+        remaining: left_of_limits(problem, claims),
+    };
     let mut of_class: FxHashMap<ClassOrd, usize> = FxHashMap::default();
     let mut groups: Vec<Unschedulable> = Vec::new();
     for position in failed {
@@ -160,7 +185,9 @@ fn unschedulable(problem: &Problem<'_>, claims: &[Draft], failed: &[u32]) -> Vec
     }
     let mut rejected: Vec<(Vec<Refusal>, PodIndex)> = Vec::new();
     for at in &problem.rejected {
-        let Some(pod) = problem.snapshot.pods.get(*at as usize) else { continue };
+        let Some(pod) = problem.snapshot.pods.get(*at as usize) else {
+            continue;
+        };
         let refusal = |detail: &String| Refusal {
             node_pool: None,
             kind: RefusalKind::Rejected,
@@ -174,37 +201,47 @@ fn unschedulable(problem: &Problem<'_>, claims: &[Draft], failed: &[u32]) -> Vec
         let group = group_for(&mut groups, reasons);
         groups[group].pods.push(at);
     }
-    groups.iter_mut().for_each(|group| group.pods.sort_unstable());
+    groups
+        .iter_mut()
+        .for_each(|group| group.pods.sort_unstable());
     groups
 }
 
 fn group_for(groups: &mut Vec<Unschedulable>, reasons: Vec<Refusal>) -> usize {
-    groups.iter().position(|group| group.reasons == reasons).unwrap_or_else(|| {
-        groups.push(Unschedulable { pods: Vec::new(), reasons });
-        groups.len() - 1
-    })
+    groups
+        .iter()
+        .position(|group| group.reasons == reasons)
+        .unwrap_or_else(|| {
+            groups.push(Unschedulable {
+                pods: Vec::new(),
+                reasons,
+            });
+            groups.len() - 1
+        })
 }
 
 fn left_of_limits(
     problem: &Problem<'_>,
     claims: &[Draft],
 ) -> Vec<Option<crate::first_fit::Remaining>> {
-    let limits = problem.templates.iter().map(|template| remaining(template.limits.as_ref()));
+    let limits = problem
+        .templates
+        .iter()
+        .map(|template| remaining(template.limits.as_ref()));
     let mut left: Vec<_> = limits.collect();
     for claim in claims {
         if let Some(left) = &mut left[claim.template] {
-            left.spend(problem, claim.template, claim.types.iter().map(|priced| priced.at));
+            left.spend(
+                problem,
+                claim.template,
+                claim.types.iter().map(|priced| priced.at),
+            );
         }
     }
     left
 }
 
-fn digest(
-    problem: &Problem<'_>,
-    claims: &[Draft],
-    existing: &[(u32, u32)],
-    failed: &[u32],
-) -> u64 {
+fn digest(problem: &Problem<'_>, claims: &[Draft], existing: &[(u32, u32)], failed: &[u32]) -> u64 {
     let mut digest = Digest::new();
     let uid = |position: &u32| problem.queue[*position as usize].uid_digest;
     for claim in claims {
@@ -216,29 +253,49 @@ fn digest(
             digest.word(priced.price.0);
         }
         digest.word(claim.pods.len() as u64);
-        claim.pods.iter().for_each(|position| digest.word(uid(position)));
+        claim
+            .pods
+            .iter()
+            .for_each(|position| digest.word(uid(position)));
     }
     for (node, position) in existing {
         digest.text(&problem.existing.nodes[*node as usize].node.name);
         digest.word(uid(position));
     }
-    failed.iter().for_each(|position| digest.word(uid(position)));
+    failed
+        .iter()
+        .for_each(|position| digest.word(uid(position)));
     digest.finish()
 }
 
 fn figures(problem: &Problem<'_>, plan: &Plan, report: &mut SolveReport) {
-    let unplaced: usize = plan.unschedulable.iter().map(|group| group.pods.len()).sum();
+    let unplaced: usize = plan
+        .unschedulable
+        .iter()
+        .map(|group| group.pods.len())
+        .sum();
     report.scheduled = report.pods - unplaced;
     report.new_nodes = plan.node_claims.len();
-    report.price_per_hour = plan.node_claims.iter().map(|claim| claim.cheapest.price).sum();
+    report.price_per_hour = plan
+        .node_claims
+        .iter()
+        .map(|claim| claim.cheapest.price)
+        .sum();
     report.node_pools = pool_stats(problem.snapshot, plan);
-    report.unused_node_pools =
-        problem.unused.iter().map(|unused| (unused.pool.clone(), unused.why.clone())).collect();
+    report.unused_node_pools = problem
+        .unused
+        .iter()
+        .map(|unused| (unused.pool.clone(), unused.why.clone()))
+        .collect();
 }
 
 fn pool_stats(snapshot: &ClusterSnapshot, plan: &Plan) -> Vec<PoolStats> {
     let stats = |pool: &Arc<millwright_model::NodePool>| {
-        let claims = || plan.node_claims.iter().filter(|c| c.node_pool.name == pool.name);
+        let claims = || {
+            plan.node_claims
+                .iter()
+                .filter(|c| c.node_pool.name == pool.name)
+        };
         PoolStats {
             name: pool.name.clone(),
             new_nodes: claims().count(),

@@ -38,7 +38,10 @@ impl TypeSet {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.words.iter().map(|word| word.count_ones() as usize).sum()
+        self.words
+            .iter()
+            .map(|word| word.count_ones() as usize)
+            .sum()
     }
 
     /// Keeps what both have.

@@ -38,9 +38,6 @@ pub(crate) struct Drafts {
     pub(crate) failed: Vec<u32>,
     /// Price of the drafts that Karpenter's rules lead to.
     pub(crate) incumbent: NanoDollarsPerHour,
-    pub(crate) lower_bound: NanoDollarsPerHour,
-    pub(crate) steps: u64,
-    pub(crate) exhausted: bool,
 }
 
 /// A planned node with its pods, before it becomes a draft.
@@ -86,14 +83,22 @@ pub(crate) fn draft(
     let signature = signatures.get(bin.signature);
     let template = signature.template;
     let requirements = signature.requirements.clone();
-    let mut types: Vec<Priced> =
-        signatures.fitting(bin.signature, &bin.used).filter(|p| allowed(p.at)).collect();
+    let mut types: Vec<Priced> = signatures
+        .fitting(bin.signature, &bin.used)
+        .filter(|p| allowed(p.at))
+        .collect();
     let mut requests = problem.dimensions.resources(&bin.used);
     requests.add(&least_daemons(problem, template, &types));
     types.truncate(TYPES_MAX);
     let mut pods: Vec<u32> = bin.pods.into_iter().map(|(position, _)| position).collect();
     pods.sort_unstable();
-    Draft { template, requirements, types, requests, pods }
+    Draft {
+        template,
+        requirements,
+        types,
+        requests,
+        pods,
+    }
 }
 
 /// Turns planned nodes into drafts.
@@ -102,7 +107,9 @@ pub(crate) fn drafts(
     signatures: &mut Signatures<'_>,
     bins: Vec<Bin>,
 ) -> Vec<Draft> {
-    bins.into_iter().map(|bin| draft(problem, signatures, bin, |_| true)).collect()
+    bins.into_iter()
+        .map(|bin| draft(problem, signatures, bin, |_| true))
+        .collect()
 }
 
 /// What daemons take at least, by resource, over the groups of types that are left. A resource
@@ -113,8 +120,13 @@ fn least_daemons(problem: &Problem<'_>, template: usize, types: &[Priced]) -> Re
         .iter()
         .filter(|(_, members)| types.iter().any(|priced| members.contains(priced.at)))
         .map(|(requests, _)| requests);
-    let Some(first) = left.next() else { return Resources::new() };
+    let Some(first) = left.next() else {
+        return Resources::new();
+    };
     left.fold(first.clone(), |least, other| {
-        least.iter().map(|(name, amount)| (name.clone(), amount.min(other.get(name)))).collect()
+        least
+            .iter()
+            .map(|(name, amount)| (name.clone(), amount.min(other.get(name))))
+            .collect()
     })
 }

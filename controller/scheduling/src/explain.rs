@@ -39,7 +39,13 @@ struct Verdict {
 impl Explainer<'_> {
     /// Why pods of `class` have no place; never empty.
     pub(crate) fn explain(&self, class: &Class<'_>) -> Vec<Refusal> {
-        let own = |kind, detail: String| vec![Refusal { node_pool: None, kind, detail }];
+        let own = |kind, detail: String| {
+            vec![Refusal {
+                node_pool: None,
+                kind,
+                detail,
+            }]
+        };
         if let Some(rule) = class.unsupported {
             return own(RefusalKind::Unsupported, rule.to_owned());
         }
@@ -51,7 +57,12 @@ impl Explainer<'_> {
                 reasons.push(self.refusal(template, class, shape));
             }
         }
-        for unused in self.problem.unused.iter().filter(|unused| unused.concerns_pods) {
+        for unused in self
+            .problem
+            .unused
+            .iter()
+            .filter(|unused| unused.concerns_pods)
+        {
             reasons.push(Refusal {
                 node_pool: Some(unused.pool.clone()),
                 kind: RefusalKind::Unsupported,
@@ -59,7 +70,10 @@ impl Explainer<'_> {
             });
         }
         if reasons.is_empty() {
-            return own(RefusalKind::NoNodePool, "no NodePool may open nodes".to_owned());
+            return own(
+                RefusalKind::NoNodePool,
+                "no NodePool may open nodes".to_owned(),
+            );
         }
         reasons.sort();
         reasons
@@ -68,7 +82,11 @@ impl Explainer<'_> {
     fn refusal(&self, template: usize, class: &Class<'_>, shape: &Shape) -> Refusal {
         let pool = &self.problem.pool(template).name;
         let (kind, detail) = self.reason(template, class, shape, pool);
-        Refusal { node_pool: Some(pool.clone()), kind, detail }
+        Refusal {
+            node_pool: Some(pool.clone()),
+            kind,
+            detail,
+        }
     }
 
     fn reason(
@@ -81,7 +99,10 @@ impl Explainer<'_> {
         let problem = self.problem;
         let taints = &problem.taints[problem.templates[template].taints as usize];
         if let Some(taint) = problem.shapes.untolerated(shape.tolerance, taints) {
-            return (RefusalKind::Taint, format!("taint {taint} is not tolerated"));
+            return (
+                RefusalKind::Taint,
+                format!("taint {taint} is not tolerated"),
+            );
         }
         let Some(wanted) = &problem.shapes.wanted[shape.requirements as usize].planned else {
             let detail = "the pod asks for the host name of a node, which a new node cannot have";
@@ -129,10 +150,17 @@ impl Explainer<'_> {
         for (overhead, types) in &template.daemons {
             let mut need = requests.clone();
             need.add(overhead);
-            let large = types.iter().filter(|at| need.fits(&catalogue.allocatable[*at]));
+            let large = types
+                .iter()
+                .filter(|at| need.fits(&catalogue.allocatable[*at]));
             large.for_each(|at| large_enough.insert(at));
         }
-        Verdict { all, compatible, offered, large_enough }
+        Verdict {
+            all,
+            compatible,
+            offered,
+            large_enough,
+        }
     }
 
     /// The resource that no type has enough of, or that none has together with the others.
@@ -151,13 +179,19 @@ impl Explainer<'_> {
             catalogue.allocatable[at].get(name).saturating_sub(taken)
         };
         for (name, need) in requests.iter() {
-            let Some(most) = possible.iter().max_by_key(|at| room(*at, name)) else { continue };
+            let Some(most) = possible.iter().max_by_key(|at| room(*at, name)) else {
+                continue;
+            };
             let most_room = room(most, name);
             if most_room >= need {
                 continue;
             }
             let absurd = *name == ResourceName::Cpu && need >= ABSURD_CPU_MILLIS;
-            let hint = if absurd { " (was the suffix m meant, not M?)" } else { "" };
+            let hint = if absurd {
+                " (was the suffix m meant, not M?)"
+            } else {
+                ""
+            };
             let largest = &catalogue.types[most].name;
             return format!(
                 "needs {} {name}{hint}; the largest type allowed by NodePool {pool}, {largest}, \
@@ -167,7 +201,9 @@ impl Explainer<'_> {
             );
         }
         let count = possible.len();
-        format!("none of the {count} types allowed by NodePool {pool} has room for all of it at once")
+        format!(
+            "none of the {count} types allowed by NodePool {pool} has room for all of it at once"
+        )
     }
 
     fn limits(&self, template: usize, fitting: &TypeSet) -> String {
@@ -203,7 +239,12 @@ impl Explainer<'_> {
 /// The failure class when no type satisfies all criteria.
 fn classify(verdict: &Verdict, possible: &TypeSet) -> (RefusalKind, &'static str) {
     let none = TypeSet::is_empty;
-    let Verdict { all, compatible, offered, large_enough } = verdict;
+    let Verdict {
+        all,
+        compatible,
+        offered,
+        large_enough,
+    } = verdict;
     debug_assert!(!none(all), "templates without types are dropped");
     match (none(compatible), none(large_enough), none(offered)) {
         (true, true, true) => (
@@ -222,16 +263,19 @@ fn classify(verdict: &Verdict, possible: &TypeSet) -> (RefusalKind, &'static str
             RefusalKind::NoInstanceType,
             "no instance type has the resources, and none is offered under the requirements",
         ),
-        (true, false, false) => {
-            (RefusalKind::Requirements, "no instance type meets the requirements")
-        }
+        (true, false, false) => (
+            RefusalKind::Requirements,
+            "no instance type meets the requirements",
+        ),
         (false, true, false) => (RefusalKind::Resources, "no instance type has the resources"),
-        (false, false, true) => {
-            (RefusalKind::Offering, "no instance type is offered under the requirements")
-        }
-        (false, false, false) if !none(possible) => {
-            (RefusalKind::Resources, "no instance type under the requirements has the resources")
-        }
+        (false, false, true) => (
+            RefusalKind::Offering,
+            "no instance type is offered under the requirements",
+        ),
+        (false, false, false) if !none(possible) => (
+            RefusalKind::Resources,
+            "no instance type under the requirements has the resources",
+        ),
         (false, false, false) => (
             RefusalKind::NoInstanceType,
             "no single instance type meets the requirements, has the resources and is offered",
@@ -241,13 +285,19 @@ fn classify(verdict: &Verdict, possible: &TypeSet) -> (RefusalKind, &'static str
 
 /// An amount for people: bytes with one decimal, all else as Kubernetes writes it.
 fn readable(name: &ResourceName, amount: i64) -> String {
-    const UNITS: [(i64, &str); 4] =
-        [(1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")];
+    const UNITS: [(i64, &str); 4] = [
+        (1 << 40, "Ti"),
+        (1 << 30, "Gi"),
+        (1 << 20, "Mi"),
+        (1 << 10, "Ki"),
+    ];
     if !name.is_bytes() {
         return name.format(amount);
     }
     let unit = UNITS.into_iter().find(|(size, _)| amount.abs() >= *size);
-    let Some((size, suffix)) = unit else { return amount.to_string() };
+    let Some((size, suffix)) = unit else {
+        return amount.to_string();
+    };
     let tenths = i128::from(amount) * 10 / i128::from(size);
     match tenths % 10 {
         0 => format!("{}{suffix}", tenths / 10),

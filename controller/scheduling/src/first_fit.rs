@@ -104,7 +104,11 @@ impl<'p, 's> FirstFit<'p, 's> {
             stride: problem.dimensions.stride(),
             left: problem.existing.left.clone(),
             prospects,
-            remaining: problem.templates.iter().map(|t| remaining(t.limits.as_ref())).collect(),
+            remaining: problem
+                .templates
+                .iter()
+                .map(|t| remaining(t.limits.as_ref()))
+                .collect(),
             packed: Packed::default(),
             turns: 0,
         }
@@ -139,7 +143,10 @@ impl<'p, 's> FirstFit<'p, 's> {
 
     fn waits(&self, class: ClassOrd) -> bool {
         let class = &self.problem.classes[class as usize];
-        class.shapes.iter().any(|s| !self.prospects[*s as usize].exhausted)
+        class
+            .shapes
+            .iter()
+            .any(|s| !self.prospects[*s as usize].exhausted)
     }
 
     /// Pods that an earlier plan put on a node stay there while there is room: a plan made twice
@@ -149,19 +156,25 @@ impl<'p, 's> FirstFit<'p, 's> {
         let problem = self.problem;
         for at in 0..self.component.queue.len() {
             let queued = problem.queue[self.component.queue[at] as usize];
-            let Some(node) = problem.planned_on(queued) else { continue };
+            let Some(node) = problem.planned_on(queued) else {
+                continue;
+            };
             let existing = &problem.existing.nodes[node as usize];
-            let kept = problem.classes[queued.class as usize].shapes.iter().copied().find(|shape| {
-                let shape = problem.shape(*shape);
-                let row = &self.left[node as usize * self.stride..][..self.stride];
-                if existing.node.launched {
-                    !existing.overcommitted
-                        && problem.welcomes(existing.kind, shape)
-                        && fits_sum(&existing.reserve, &shape.requests, row)
-                } else {
-                    crate::problem::fits(&shape.requests, row)
-                }
-            });
+            let kept = problem.classes[queued.class as usize]
+                .shapes
+                .iter()
+                .copied()
+                .find(|shape| {
+                    let shape = problem.shape(*shape);
+                    let row = &self.left[node as usize * self.stride..][..self.stride];
+                    if existing.node.launched {
+                        !existing.overcommitted
+                            && problem.welcomes(existing.kind, shape)
+                            && fits_sum(&existing.reserve, &shape.requests, row)
+                    } else {
+                        crate::problem::fits(&shape.requests, row)
+                    }
+                });
             if let Some(shape) = kept {
                 self.take(node, shape);
                 self.packed.places[at] = (Place::Existing(node), shape);
@@ -172,7 +185,11 @@ impl<'p, 's> FirstFit<'p, 's> {
     fn reserve_for_daemons(&mut self) {
         for node in &self.component.nodes {
             let row = &mut self.left[*node as usize * self.stride..][..self.stride];
-            add_times(row, &self.problem.existing.nodes[*node as usize].reserve, -1);
+            add_times(
+                row,
+                &self.problem.existing.nodes[*node as usize].reserve,
+                -1,
+            );
         }
     }
 
@@ -226,7 +243,9 @@ impl<'p, 's> FirstFit<'p, 's> {
         self.look_at_new_ones(ordinal);
         loop {
             let Reverse((pods, turn, node)) = self.prospects[ordinal as usize].heap.pop()?;
-            let Some(signature) = self.accepts(node, ordinal) else { continue };
+            let Some(signature) = self.accepts(node, ordinal) else {
+                continue;
+            };
             let planned = &self.packed.planned[node as usize];
             if (planned.pods, planned.turn) != (pods, turn) {
                 let key = Reverse((planned.pods, planned.turn, node));
@@ -246,7 +265,9 @@ impl<'p, 's> FirstFit<'p, 's> {
         let deferred = std::mem::take(&mut self.prospects[ordinal as usize].deferred);
         for (node, signature) in deferred {
             if self.packed.planned[node as usize].signature == signature {
-                self.prospects[ordinal as usize].deferred.push((node, signature));
+                self.prospects[ordinal as usize]
+                    .deferred
+                    .push((node, signature));
             } else {
                 self.consider(node, ordinal);
             }
@@ -272,16 +293,23 @@ impl<'p, 's> FirstFit<'p, 's> {
         let shape = self.problem.shape(ordinal);
         let signature = self.packed.planned[node as usize].signature;
         let template = self.signatures.get(signature).template;
-        if !self.problem.tolerates(shape, self.problem.templates[template].taints) {
+        if !self
+            .problem
+            .tolerates(shape, self.problem.templates[template].taints)
+        {
             return None;
         }
         match self.signatures.join(signature, shape.requirements) {
             Join::Into(joined) => {
                 let used = &self.packed.used[node as usize * self.stride..][..self.stride];
-                self.signatures.has_room(joined, used, &shape.requests).then_some(joined)
+                self.signatures
+                    .has_room(joined, used, &shape.requests)
+                    .then_some(joined)
             }
             Join::NotYet => {
-                self.prospects[ordinal as usize].deferred.push((node, signature));
+                self.prospects[ordinal as usize]
+                    .deferred
+                    .push((node, signature));
                 None
             }
             Join::Never | Join::Unknown => None,
@@ -301,10 +329,15 @@ impl<'p, 's> FirstFit<'p, 's> {
     fn on_new(&mut self, ordinal: ShapeOrd) -> Option<Place> {
         let shape = self.problem.shape(ordinal);
         for template in self.component.templates.iter().copied() {
-            if !self.problem.tolerates(shape, self.problem.templates[template].taints) {
+            if !self
+                .problem
+                .tolerates(shape, self.problem.templates[template].taints)
+            {
                 continue;
             }
-            let Some(root) = self.open(template) else { continue };
+            let Some(root) = self.open(template) else {
+                continue;
+            };
             let Join::Into(joined) = self.signatures.join(root, shape.requirements) else {
                 continue;
             };
@@ -313,7 +346,11 @@ impl<'p, 's> FirstFit<'p, 's> {
                 continue;
             }
             let node = ord(self.packed.planned.len());
-            self.packed.planned.push(PlannedNode { signature: joined, pods: 0, turn: 0 });
+            self.packed.planned.push(PlannedNode {
+                signature: joined,
+                pods: 0,
+                turn: 0,
+            });
             self.packed.used.extend_from_slice(&nothing);
             self.put(node, ordinal, joined);
             // A new node comes after all others with one pod.
@@ -332,15 +369,21 @@ impl<'p, 's> FirstFit<'p, 's> {
         };
         let types = remaining.allowed(self.problem, template)?;
         let untouched = types == self.problem.templates[template].types;
-        self.signatures.root(template, (!untouched).then_some(types))
+        self.signatures
+            .root(template, (!untouched).then_some(types))
     }
 
     /// Books a new node at the largest of the types that it may become.
     fn spend(&mut self, template: usize, node: u32) {
-        let Some(remaining) = &mut self.remaining[template] else { return };
+        let Some(remaining) = &mut self.remaining[template] else {
+            return;
+        };
         let used = &self.packed.used[node as usize * self.stride..][..self.stride];
         let signature = self.packed.planned[node as usize].signature;
-        let fitting = self.signatures.fitting(signature, used).map(|priced| priced.at);
+        let fitting = self
+            .signatures
+            .fitting(signature, used)
+            .map(|priced| priced.at);
         remaining.spend(self.problem, template, fitting);
     }
 }
@@ -349,7 +392,11 @@ impl<'p, 's> FirstFit<'p, 's> {
 pub(crate) fn remaining(limits: Option<&crate::problem::template::Limits>) -> Option<Remaining> {
     limits.map(|limits| Remaining {
         nodes: limits.nodes,
-        resources: limits.resources.iter().map(|limit| limit.remaining).collect(),
+        resources: limits
+            .resources
+            .iter()
+            .map(|limit| limit.remaining)
+            .collect(),
     })
 }
 
@@ -366,7 +413,11 @@ impl Remaining {
             pairs.all(|(limit, remaining)| limit.capacity[at] <= *remaining)
         };
         let mut allowed = TypeSet::none(problem.catalogues[template.catalogue].len());
-        template.types.iter().filter(|at| within(*at)).for_each(|at| allowed.insert(at));
+        template
+            .types
+            .iter()
+            .filter(|at| within(*at))
+            .for_each(|at| allowed.insert(at));
         (!allowed.is_empty()).then_some(allowed)
     }
 
@@ -377,7 +428,9 @@ impl Remaining {
         template: usize,
         types: impl Iterator<Item = usize>,
     ) {
-        let Some(limits) = &problem.templates[template].limits else { return };
+        let Some(limits) = &problem.templates[template].limits else {
+            return;
+        };
         let mut largest = vec![0; limits.resources.len()];
         for at in types {
             for (largest, limit) in largest.iter_mut().zip(&limits.resources) {

@@ -19,6 +19,7 @@
 
 mod assemble;
 mod bits;
+mod bound;
 mod check;
 mod cost;
 mod digest;
@@ -33,13 +34,13 @@ mod signature;
 
 use millwright_model::{ClusterSnapshot, NanoDollarsPerHour, Plan};
 
-use crate::{
-    draft::Drafts, first_fit::FirstFit, problem::Problem, shard::Component, signature::Signatures,
-};
 pub use crate::{
     check::{Violation, check},
     report::{PoolStats, SolveReport},
     settings::{MinValuesPolicy, Packing, PreferencePolicy, SolveSettings},
+};
+use crate::{
+    draft::Drafts, first_fit::FirstFit, problem::Problem, shard::Component, signature::Signatures,
 };
 
 /// What [`solve`] hands out.
@@ -57,6 +58,17 @@ pub struct Solution {
 /// for the first plan, plus at most [`SolveSettings::step_budget`] steps.
 #[must_use]
 pub fn solve(snapshot: &ClusterSnapshot, settings: &SolveSettings) -> Solution {
+    let first = pass(snapshot, settings);
+    let mut solution = match settings.packing {
+        Packing::Karpenter => first,
+        Packing::Cost => cost::improve(snapshot, settings, first),
+    };
+    solution.report.lower_bound_per_hour = bound::lower_bound(snapshot, &solution.plan);
+    solution
+}
+
+/// One plan by Karpenter's rules.
+fn pass(snapshot: &ClusterSnapshot, settings: &SolveSettings) -> Solution {
     let problem = Problem::new(snapshot, settings);
     let mut signatures = Signatures::new(&problem);
     let (components, stranded) = shard::split(&problem, &mut signatures);
@@ -81,15 +93,15 @@ fn work<'p>(
 ) -> Drafts {
     let packed = FirstFit::new(problem, component, signatures).pack();
     let (bins, mut drafts) = draft::sort_out(component, packed, problem.dimensions.stride());
-    let incumbent = draft::drafts(problem, signatures, bins.clone());
-    drafts.incumbent = price(&incumbent);
-    drafts.claims = incumbent;
-    if problem.settings.packing == Packing::Cost {
-        cost::improve(problem, component, signatures, &bins, &mut drafts);
-    }
+    drafts.claims = draft::drafts(problem, signatures, bins);
+    drafts.incumbent = price(&drafts.claims);
     drafts
 }
 
 fn price(claims: &[draft::Draft]) -> NanoDollarsPerHour {
-    claims.iter().filter_map(|claim| claim.types.first()).map(|priced| priced.price).sum()
+    claims
+        .iter()
+        .filter_map(|claim| claim.types.first())
+        .map(|priced| priced.price)
+        .sum()
 }

@@ -38,7 +38,9 @@ struct Sets {
 
 impl Sets {
     fn new(len: usize) -> Self {
-        Self { parent: (0..len).collect() }
+        Self {
+            parent: (0..len).collect(),
+        }
     }
 
     fn find(&mut self, mut at: usize) -> usize {
@@ -119,11 +121,7 @@ fn group(weight: &[usize]) -> Vec<Option<usize>> {
     group_of
 }
 
-fn unite_contacts<'p>(
-    problem: &'p Problem<'p>,
-    signatures: &mut Signatures<'p>,
-    sets: &mut Sets,
-) {
+fn unite_contacts<'p>(problem: &'p Problem<'p>, signatures: &mut Signatures<'p>, sets: &mut Sets) {
     let (classes, templates) = (problem.classes.len(), problem.templates.len());
     for (class, of) in problem.classes.iter().enumerate() {
         if of.unsupported.is_some() {
@@ -132,7 +130,9 @@ fn unite_contacts<'p>(
         for shape in of.shapes.iter().map(|shape| problem.shape(*shape)) {
             for template in 0..templates {
                 let taints = problem.templates[template].taints;
-                let Some(root) = signatures.root(template, None) else { continue };
+                let Some(root) = signatures.root(template, None) else {
+                    continue;
+                };
                 if problem.tolerates(shape, taints)
                     && signatures.join(root, shape.requirements) != Join::Never
                 {
@@ -172,7 +172,10 @@ pub(crate) fn run<'p, A: Send, R: Send>(
     let workers = workers.min(components.len());
     if workers <= 1 {
         let mut first = first;
-        return components.iter().map(|component| work(component, &mut first)).collect();
+        return components
+            .iter()
+            .map(|component| work(component, &mut first))
+            .collect();
     }
     let mut order: Vec<usize> = (0..components.len()).collect();
     order.sort_by_key(|at| (std::cmp::Reverse(components[*at].queue.len()), *at));
@@ -186,7 +189,9 @@ pub(crate) fn run<'p, A: Send, R: Send>(
                     let result = work(&components[at], &mut arena);
                     // A poisoned lock means that another worker panicked; the scope passes its
                     // panic on, so what is in the list no longer matters.
-                    done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((at, result));
+                    done.lock()
+                        .unwrap_or_else(std::sync::PoisonError::into_inner)
+                        .push((at, result));
                 }
                 Steal::Retry => {}
                 Steal::Empty => break,
@@ -199,7 +204,9 @@ pub(crate) fn run<'p, A: Send, R: Send>(
         }
         drain(first);
     });
-    let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut done = done
+        .into_inner()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
     done.sort_by_key(|(at, _)| *at);
     done.into_iter().map(|(_, result)| result).collect()
 }

@@ -77,7 +77,11 @@ pub(crate) struct Signatures<'p> {
 
 impl<'p> Signatures<'p> {
     pub(crate) fn new(problem: &'p Problem<'p>) -> Self {
-        let openings = problem.templates.iter().map(|t| vec![t.types.clone()]).collect();
+        let openings = problem
+            .templates
+            .iter()
+            .map(|t| vec![t.types.clone()])
+            .collect();
         let mut this = Self {
             problem,
             list: Vec::new(),
@@ -87,7 +91,11 @@ impl<'p> Signatures<'p> {
             sets: vec![FxHashMap::default(); problem.catalogues.len()],
         };
         for template in 0..problem.templates.len() {
-            let root = this.intern(template, 0, problem.templates[template].requirements.clone());
+            let root = this.intern(
+                template,
+                0,
+                problem.templates[template].requirements.clone(),
+            );
             this.roots[template].push(root);
         }
         this
@@ -141,7 +149,10 @@ impl<'p> Signatures<'p> {
             return Join::Into(at);
         }
         let signature = self.get(at);
-        match signature.requirements.compatible(incoming, labels::is_well_known) {
+        match signature
+            .requirements
+            .compatible(incoming, labels::is_well_known)
+        {
             Ok(()) => {}
             Err(Undefined { key, .. }) if shapes.definable.contains(&key) => return Join::NotYet,
             Err(_) => return Join::Never,
@@ -149,7 +160,8 @@ impl<'p> Signatures<'p> {
         let mut merged = signature.requirements.clone();
         merged.extend_from(incoming);
         let (template, opening) = (signature.template, signature.opening);
-        self.intern(template, opening, merged).map_or(Join::Never, Join::Into)
+        self.intern(template, opening, merged)
+            .map_or(Join::Never, Join::Into)
     }
 
     fn intern(
@@ -245,7 +257,10 @@ fn frontier(problem: &Problem<'_>, template: usize, types: &TypeSet) -> Vec<i64>
     order.sort_unstable_by(|a, b| row(*b).cmp(row(*a)));
     let mut frontier: Vec<i64> = Vec::new();
     for at in order {
-        if !frontier.chunks_exact(stride).any(|kept| fits(row(at), kept)) {
+        if !frontier
+            .chunks_exact(stride)
+            .any(|kept| fits(row(at), kept))
+        {
             frontier.extend_from_slice(row(at));
         }
     }
@@ -257,7 +272,11 @@ fn price(problem: &Problem<'_>, signature: &Signature) -> Vec<Priced> {
     let markets = catalogue.open_markets(&signature.requirements);
     let cheapest = |at: usize| {
         let market = catalogue.cheapest(at, &markets)?;
-        Some(Priced { price: catalogue.markets[market].prices[at], at, market })
+        Some(Priced {
+            price: catalogue.markets[market].prices[at],
+            at,
+            market,
+        })
     };
     let mut priced: Vec<Priced> = signature.types.iter().filter_map(cheapest).collect();
     priced.sort_unstable_by(|a, b| {

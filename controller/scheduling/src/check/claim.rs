@@ -21,7 +21,12 @@ impl Checker<'_> {
         let mut daemons: HashMap<(NodePoolName, *const InstanceType), Resources> = HashMap::new();
         for claim in &plan.node_claims {
             let pool = &claim.node_pool;
-            if !self.snapshot.node_pools.iter().any(|known| Arc::ptr_eq(known, pool)) {
+            if !self
+                .snapshot
+                .node_pools
+                .iter()
+                .any(|known| Arc::ptr_eq(known, pool))
+            {
                 let detail = format!("{}: NodePool {} is unknown", claim.name, pool.name);
                 self.report(Property::Requirements, detail);
             }
@@ -40,8 +45,14 @@ impl Checker<'_> {
     /// The NodeClaim promises no more than its NodePool allows.
     fn check_template(&mut self, claim: &NodeClaimProposal) {
         let template = claim.node_pool.template_requirements();
-        for wanted in template.iter().filter(|wanted| !narrows(&claim.requirements, wanted)) {
-            let detail = format!("{}: NodePool {} asks for {wanted}", claim.name, claim.node_pool.name);
+        for wanted in template
+            .iter()
+            .filter(|wanted| !narrows(&claim.requirements, wanted))
+        {
+            let detail = format!(
+                "{}: NodePool {} asks for {wanted}",
+                claim.name, claim.node_pool.name
+            );
             self.report(Property::Requirements, detail);
         }
     }
@@ -56,7 +67,9 @@ impl Checker<'_> {
             }
             let welcome = *known.entry(Arc::as_ptr(&pod.spec)).or_insert_with(|| {
                 let satisfied = |wanted: &Requirements| {
-                    wanted.iter().all(|wanted| narrows(&claim.requirements, wanted))
+                    wanted
+                        .iter()
+                        .all(|wanted| narrows(&claim.requirements, wanted))
                 };
                 strict.of(pod).iter().any(satisfied)
             });
@@ -86,11 +99,16 @@ impl Checker<'_> {
                 self.report(Property::Requirements, detail);
             }
             if let Err(conflict) = claim.requirements.intersects(&instance_type.requirements) {
-                self.report(Property::Requirements, format!("{}: {name}: {conflict}", claim.name));
+                self.report(
+                    Property::Requirements,
+                    format!("{}: {name}: {conflict}", claim.name),
+                );
             }
             let key = (claim.node_pool.name.clone(), Arc::as_ptr(instance_type));
-            let mut need =
-                daemons.entry(key).or_insert_with(|| self.daemons_on(claim, instance_type)).clone();
+            let mut need = daemons
+                .entry(key)
+                .or_insert_with(|| self.daemons_on(claim, instance_type))
+                .clone();
             need.add(asked);
             let room = instance_type.allocatable();
             if !need.fits(&room) {
@@ -98,9 +116,14 @@ impl Checker<'_> {
                 self.report(Property::Fit, detail);
             }
         }
-        let enough = asked.iter().all(|(resource, amount)| claim.requests.get(resource) >= amount);
+        let enough = asked
+            .iter()
+            .all(|(resource, amount)| claim.requests.get(resource) >= amount);
         if !enough {
-            let detail = format!("{}: requests {} cover not {asked}", claim.name, claim.requests);
+            let detail = format!(
+                "{}: requests {} cover not {asked}",
+                claim.name, claim.requests
+            );
             self.report(Property::Fit, detail);
         }
     }
@@ -108,7 +131,13 @@ impl Checker<'_> {
     fn daemons_on(&self, claim: &NodeClaimProposal, instance_type: &InstanceType) -> Resources {
         let mut requests = Resources::new();
         let soft = |taint: &&Taint| taint.effect != Effect::PreferNoSchedule;
-        let hard: Vec<Taint> = claim.node_pool.taints.iter().filter(soft).cloned().collect();
+        let hard: Vec<Taint> = claim
+            .node_pool
+            .taints
+            .iter()
+            .filter(soft)
+            .cloned()
+            .collect();
         let template = template::root_requirements(&claim.node_pool);
         for daemon in self.snapshot.daemons.iter() {
             let here = |wanted: &Requirements| {
@@ -126,8 +155,11 @@ impl Checker<'_> {
     }
 
     fn check_price(&mut self, claim: &NodeClaimProposal) {
-        let prices: Vec<Option<Launchable>> =
-            claim.instance_types.iter().map(|t| cheapest(claim, t)).collect();
+        let prices: Vec<Option<Launchable>> = claim
+            .instance_types
+            .iter()
+            .map(|t| cheapest(claim, t))
+            .collect();
         if prices.iter().any(Option::is_none) {
             let detail = format!("{}: a type has no available offering", claim.name);
             self.report(Property::Price, detail);
@@ -148,8 +180,11 @@ impl Checker<'_> {
         let snapshot = self.snapshot;
         for pool in snapshot.node_pools.iter() {
             let Some(limits) = &pool.limits else { continue };
-            let claims: Vec<&NodeClaimProposal> =
-                plan.node_claims.iter().filter(|claim| claim.node_pool.name == pool.name).collect();
+            let claims: Vec<&NodeClaimProposal> = plan
+                .node_claims
+                .iter()
+                .filter(|claim| claim.node_pool.name == pool.name)
+                .collect();
             if !claims.is_empty() {
                 for (name, limit) in limits.iter() {
                     self.check_limit(pool, &claims, name, limit);
@@ -167,7 +202,12 @@ impl Checker<'_> {
     ) {
         let largest = |claim: &&NodeClaimProposal| match name {
             ResourceName::Nodes => 1,
-            _ => claim.instance_types.iter().map(|t| t.capacity.get(name)).max().unwrap_or(0),
+            _ => claim
+                .instance_types
+                .iter()
+                .map(|t| t.capacity.get(name))
+                .max()
+                .unwrap_or(0),
         };
         let added: i64 = claims.iter().map(largest).sum();
         let sum = added.saturating_add(pool.usage.get(name));
@@ -189,7 +229,9 @@ fn narrows(promised: &Requirements, wanted: &Requirement) -> bool {
         // The name of a node to be is unlike any that a pod can know.
         return wanted.has("a host name that nobody has");
     }
-    let Some(promised) = promised.get(wanted.key()) else { return false };
+    let Some(promised) = promised.get(wanted.key()) else {
+        return false;
+    };
     let both = promised.intersection(wanted);
     let subset = both.values() == promised.values()
         && both.is_complement() == promised.is_complement()
@@ -213,5 +255,7 @@ fn cheapest(claim: &NodeClaimProposal, instance_type: &InstanceType) -> Option<L
         capacity_type: offering.capacity_type,
     };
     let offered = instance_type.offerings.iter().filter(sold).map(named);
-    offered.min().filter(|launchable| launchable.price < NanoDollarsPerHour::MAX)
+    offered
+        .min()
+        .filter(|launchable| launchable.price < NanoDollarsPerHour::MAX)
 }

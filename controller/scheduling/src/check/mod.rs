@@ -61,15 +61,26 @@ struct Checker<'a> {
 /// its daemons.
 pub fn check(snapshot: &ClusterSnapshot, plan: &Plan) -> Result<(), Vec<Violation>> {
     let repelled = Repelled::new(snapshot);
-    let mut checker = Checker { snapshot, repelled, violations: Vec::new() };
+    let mut checker = Checker {
+        snapshot,
+        repelled,
+        violations: Vec::new(),
+    };
     if plan.generation != snapshot.generation {
-        checker.report(Property::Explanation, "the plan is for another snapshot".to_owned());
+        checker.report(
+            Property::Explanation,
+            "the plan is for another snapshot".to_owned(),
+        );
     }
     checker.check_completeness(plan);
     checker.check_nominations(plan);
     checker.check_claims(plan);
     checker.check_limits(plan);
-    if checker.violations.is_empty() { Ok(()) } else { Err(checker.violations) }
+    if checker.violations.is_empty() {
+        Ok(())
+    } else {
+        Err(checker.violations)
+    }
 }
 
 impl<'a> Checker<'a> {
@@ -86,12 +97,24 @@ impl<'a> Checker<'a> {
     /// place is told why.
     fn check_completeness(&mut self, plan: &Plan) {
         let mut seen = vec![0_u32; self.snapshot.pods.len()];
-        let claims = plan.node_claims.iter().map(|claim| (claim.name.to_string(), &claim.pods));
-        let nodes = plan.nominations.iter().map(|taken| (taken.node.to_string(), &taken.pods));
-        let none = plan.unschedulable.iter().map(|group| ("unschedulable".to_owned(), &group.pods));
+        let claims = plan
+            .node_claims
+            .iter()
+            .map(|claim| (claim.name.to_string(), &claim.pods));
+        let nodes = plan
+            .nominations
+            .iter()
+            .map(|taken| (taken.node.to_string(), &taken.pods));
+        let none = plan
+            .unschedulable
+            .iter()
+            .map(|group| ("unschedulable".to_owned(), &group.pods));
         for (list, pods) in claims.chain(nodes).chain(none).collect::<Vec<_>>() {
             if pods.is_empty() || !pods.is_sorted() {
-                self.report(Property::Explanation, format!("{list}: pods are missing or unordered"));
+                self.report(
+                    Property::Explanation,
+                    format!("{list}: pods are missing or unordered"),
+                );
             }
             for pod in pods {
                 match seen.get_mut(pod.0 as usize) {
@@ -108,7 +131,11 @@ impl<'a> Checker<'a> {
             let detail = format!("pod {} is in {count} places", key.unwrap_or_default());
             self.report(Property::Explanation, detail);
         }
-        for group in plan.unschedulable.iter().filter(|group| group.reasons.is_empty()) {
+        for group in plan
+            .unschedulable
+            .iter()
+            .filter(|group| group.reasons.is_empty())
+        {
             let detail = format!("{} pods are refused without a reason", group.pods.len());
             self.report(Property::Explanation, detail);
         }
@@ -117,10 +144,16 @@ impl<'a> Checker<'a> {
     /// Pods that may not be placed anywhere.
     fn check_placeable(&mut self, pod: &Pod) {
         if !pod.rejections.is_empty() {
-            self.report(Property::Requirements, format!("{} is invalid but placed", pod.key));
+            self.report(
+                Property::Requirements,
+                format!("{} is invalid but placed", pod.key),
+            );
         }
         if let Some(rule) = unsupported(&pod.spec, &self.repelled) {
-            self.report(Property::Topology, format!("{} is placed although {rule}", pod.key));
+            self.report(
+                Property::Topology,
+                format!("{} is placed although {rule}", pod.key),
+            );
         }
     }
 }
@@ -129,7 +162,10 @@ impl<'a> Checker<'a> {
 fn keeps_away<'t>(taints: &'t [Taint], spec: &PodSpec) -> Option<&'t Taint> {
     taints.iter().find(|taint| {
         taint.effect != Effect::PreferNoSchedule
-            && !spec.tolerations.iter().any(|toleration| toleration.tolerates(taint))
+            && !spec
+                .tolerations
+                .iter()
+                .any(|toleration| toleration.tolerates(taint))
     })
 }
 

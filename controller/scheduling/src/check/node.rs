@@ -12,8 +12,11 @@ use crate::problem::strict_alternatives;
 impl Checker<'_> {
     pub(super) fn check_nominations(&mut self, plan: &Plan) {
         let snapshot = self.snapshot;
-        let nodes: HashMap<_, _> =
-            snapshot.nodes.iter().map(|node| (&node.name, node.as_ref())).collect();
+        let nodes: HashMap<_, _> = snapshot
+            .nodes
+            .iter()
+            .map(|node| (&node.name, node.as_ref()))
+            .collect();
         let mut strict = Strict::default();
         for nomination in &plan.nominations {
             let Some(node) = nodes.get(&nomination.node) else {
@@ -25,7 +28,11 @@ impl Checker<'_> {
                 let detail = format!("node {} is being deleted", node.name);
                 self.report(Property::Fit, detail);
             }
-            let pods: Vec<&Pod> = nomination.pods.iter().filter_map(|at| self.pod(*at)).collect();
+            let pods: Vec<&Pod> = nomination
+                .pods
+                .iter()
+                .filter_map(|at| self.pod(*at))
+                .collect();
             self.check_room(node, &pods);
             let labels = labels_of(node);
             for pod in pods {
@@ -59,10 +66,17 @@ impl Checker<'_> {
         strict: &mut Strict,
     ) {
         if let Some(taint) = keeps_away(&node.taints, &pod.spec) {
-            let detail = format!("{} does not tolerate {taint} of node {}", pod.key, node.name);
+            let detail = format!(
+                "{} does not tolerate {taint} of node {}",
+                pod.key, node.name
+            );
             self.report(Property::Requirements, detail);
         }
-        if !strict.of(pod).iter().any(|wanted| labels.compatible(wanted, |_| false).is_ok()) {
+        if !strict
+            .of(pod)
+            .iter()
+            .any(|wanted| labels.compatible(wanted, |_| false).is_ok())
+        {
             let detail = format!("{} may not run on node {}", pod.key, node.name);
             self.report(Property::Requirements, detail);
         }
@@ -74,7 +88,9 @@ impl Checker<'_> {
         let mut reserve = Resources::new();
         for daemon in self.snapshot.daemons.iter() {
             let strict = strict_alternatives(&daemon.spec);
-            let here = strict.first().is_some_and(|w| labels.compatible(w, |_| false).is_ok());
+            let here = strict
+                .first()
+                .is_some_and(|w| labels.compatible(w, |_| false).is_ok());
             if here && taints::untolerated(&node.taints, &daemon.spec.tolerations).is_none() {
                 reserve.add(&daemon.spec.requests);
             }

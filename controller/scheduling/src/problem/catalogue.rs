@@ -6,8 +6,8 @@
 //! comparisons for six hundred types.
 
 use millwright_model::{
-    CapacityType, InstanceType, Name, NanoDollarsPerHour, Offering, Requirement, Requirements, Resources,
-    instance_type::InstanceTypes, labels,
+    CapacityType, InstanceType, Name, NanoDollarsPerHour, Offering, Requirement, Requirements,
+    Resources, instance_type::InstanceTypes, labels,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -65,7 +65,10 @@ impl Catalogue {
         }
         for index in catalogue.by_key.values_mut() {
             let mut undefined = TypeSet::all(types.len());
-            index.values.values().for_each(|set| undefined.subtract(set));
+            index
+                .values
+                .values()
+                .for_each(|set| undefined.subtract(set));
             index.undefined = undefined;
         }
         catalogue
@@ -82,10 +85,13 @@ impl Catalogue {
             if !mentioned.contains(requirement.key()) {
                 continue;
             }
-            let index = self.by_key.entry(requirement.key().clone()).or_insert_with(|| KeyIndex {
-                undefined: TypeSet::none(len),
-                values: FxHashMap::default(),
-            });
+            let index = self
+                .by_key
+                .entry(requirement.key().clone())
+                .or_insert_with(|| KeyIndex {
+                    undefined: TypeSet::none(len),
+                    values: FxHashMap::default(),
+                });
             if let Some(set) = index.values.get_mut(requirement) {
                 set.insert(at);
             } else {
@@ -116,7 +122,10 @@ impl Catalogue {
     }
 
     fn market(&mut self, offering: &Offering) -> usize {
-        let known = self.markets.iter().position(|m| m.requirements == offering.requirements);
+        let known = self
+            .markets
+            .iter()
+            .position(|m| m.requirements == offering.requirements);
         known.unwrap_or_else(|| {
             let len = self.types.len();
             self.markets.push(Market {
@@ -153,9 +162,13 @@ impl Catalogue {
     /// Markets that `requirements` allow, in the order of the list.
     pub(crate) fn open_markets(&self, requirements: &Requirements) -> Vec<usize> {
         let open = |market: &Market| {
-            requirements.compatible(&market.requirements, labels::is_well_known).is_ok()
+            requirements
+                .compatible(&market.requirements, labels::is_well_known)
+                .is_ok()
         };
-        (0..self.markets.len()).filter(|at| open(&self.markets[*at])).collect()
+        (0..self.markets.len())
+            .filter(|at| open(&self.markets[*at]))
+            .collect()
     }
 
     /// The cheapest of `markets` for the type at `at`; ties go to the market first by zone, then
@@ -165,7 +178,9 @@ impl Catalogue {
             let market = &self.markets[*market];
             (market.prices[at], &market.zone, market.capacity_type)
         };
-        let having = markets.iter().filter(|market| self.markets[**market].types.contains(at));
+        let having = markets
+            .iter()
+            .filter(|market| self.markets[**market].types.contains(at));
         having.min_by_key(|market| key(market)).copied()
     }
 }

@@ -35,8 +35,11 @@ impl Dimensions {
 
     /// The row of `resources`; resources without a column are left out.
     pub(crate) fn row(&self, resources: &Resources) -> Vec<i64> {
-        let mut row: Vec<i64> =
-            self.names.iter().map(|name| resources.get(name).clamp(-CEILING, CEILING)).collect();
+        let mut row: Vec<i64> = self
+            .names
+            .iter()
+            .map(|name| resources.get(name).clamp(-CEILING, CEILING))
+            .collect();
         row.resize(self.stride, 0);
         row
     }

@@ -90,7 +90,9 @@ impl<'a> Problem<'a> {
         let intake = queue::Intake::new(snapshot);
         let repelled = Repelled::new(snapshot);
         let planned = |spec: &PodSpec| unsupported(spec, &repelled).is_none();
-        let dimensions = Dimensions::new(requested(intake.specs.iter().copied().filter(|s| planned(s))));
+        let dimensions = Dimensions::new(requested(
+            intake.specs.iter().copied().filter(|s| planned(s)),
+        ));
         let mut unused = Vec::new();
         let mut pools: Vec<(usize, &NodePool)> = Vec::new();
         for (at, pool) in snapshot.node_pools.iter().enumerate() {
@@ -102,14 +104,27 @@ impl<'a> Problem<'a> {
         pools.sort_by_key(|(_, pool)| template::rank(pool));
 
         let mut shapes = Shapes::default();
-        let (classes, class_of_spec) =
-            classify(&intake.specs, &repelled, &mut shapes, &dimensions, settings, &pools);
+        let (classes, class_of_spec) = classify(
+            &intake.specs,
+            &repelled,
+            &mut shapes,
+            &dimensions,
+            settings,
+            &pools,
+        );
         let mentioned = mentioned(&shapes, &pools, snapshot);
         let mut taints = TaintLists::default();
-        let (catalogues, templates) =
-            templates(&pools, &mentioned, &mut taints, snapshot, &dimensions, &mut unused);
-        let existing =
-            ExistingNodes::new(snapshot, &mentioned, &dimensions, |list| taints.intern(list));
+        let (catalogues, templates) = templates(
+            &pools,
+            &mentioned,
+            &mut taints,
+            snapshot,
+            &dimensions,
+            &mut unused,
+        );
+        let existing = ExistingNodes::new(snapshot, &mentioned, &dimensions, |list| {
+            taints.intern(list)
+        });
         let (queue, rejected) = intake.queue(&classes, &class_of_spec);
         unused.sort_by(|a, b| a.pool.cmp(&b.pool));
         let mut problem = Self {
@@ -135,7 +150,8 @@ impl<'a> Problem<'a> {
     fn decide_pairs(&mut self) {
         for tolerance in 0..ord(self.shapes.tolerances()) {
             for taints in &self.taints {
-                self.tolerated.push(self.shapes.untolerated(tolerance, taints).is_none());
+                self.tolerated
+                    .push(self.shapes.untolerated(tolerance, taints).is_none());
             }
         }
         let (kinds, wanted) = (self.existing.kinds.len(), self.shapes.wanted.len());
@@ -174,7 +190,10 @@ impl<'a> Problem<'a> {
         let wanted = &self.shapes.wanted[wanted as usize].all;
         // A label that the node lacks is no value: nothing may be undefined.
         wanted.is_empty()
-            || self.existing.kinds[kind as usize].labels.compatible(wanted, |_| false).is_ok()
+            || self.existing.kinds[kind as usize]
+                .labels
+                .compatible(wanted, |_| false)
+                .is_ok()
     }
 
     /// The node that an earlier plan gave to a pod, if it is still there.
@@ -196,9 +215,7 @@ impl<'a> Problem<'a> {
 }
 
 /// The resources that any of the specs asks for.
-fn requested<'s>(
-    specs: impl Iterator<Item = &'s PodSpec>,
-) -> Vec<millwright_model::ResourceName> {
+fn requested<'s>(specs: impl Iterator<Item = &'s PodSpec>) -> Vec<millwright_model::ResourceName> {
     let mut names = Vec::new();
     for spec in specs {
         for (name, amount) in spec.requests.iter() {
@@ -227,10 +244,16 @@ fn classify<'a>(
     let of_spec = specs.iter().map(|spec| {
         let refusal = unsupported(spec, repelled);
         let ways = shapes.of(spec, dimensions, settings.preference_policy, relax_taints);
-        *index.entry((ways, refusal)).or_insert_with_key(|(ways, refusal)| {
-            classes.push(Class { spec, shapes: ways.clone(), unsupported: *refusal });
-            ord(classes.len() - 1)
-        })
+        *index
+            .entry((ways, refusal))
+            .or_insert_with_key(|(ways, refusal)| {
+                classes.push(Class {
+                    spec,
+                    shapes: ways.clone(),
+                    unsupported: *refusal,
+                });
+                ord(classes.len() - 1)
+            })
     });
     let of_spec = of_spec.collect();
     (classes, of_spec)
@@ -251,7 +274,9 @@ fn mentioned(
         }
     };
     shapes.wanted.iter().for_each(|wanted| add(&wanted.all));
-    pools.iter().for_each(|(_, pool)| add(&template::root_requirements(pool)));
+    pools
+        .iter()
+        .for_each(|(_, pool)| add(&template::root_requirements(pool)));
     for daemon in snapshot.daemons.iter() {
         strict_alternatives(&daemon.spec).iter().for_each(&mut add);
     }

@@ -55,18 +55,25 @@ impl<'a> ExistingNodes<'a> {
         dimensions: &Dimensions,
         mut intern: impl FnMut(&[Taint]) -> TaintsOrd,
     ) -> Self {
-        let mut listed: Vec<&StateNode> =
-            snapshot.nodes.iter().map(AsRef::as_ref).filter(|node| !node.deleting).collect();
+        let mut listed: Vec<&StateNode> = snapshot
+            .nodes
+            .iter()
+            .map(AsRef::as_ref)
+            .filter(|node| !node.deleting)
+            .collect();
         listed.sort_unstable_by_key(|node| (!node.initialized, &node.name));
         let mut this = Self::default();
         let mut kinds: FxHashMap<(Vec<(Name, Name)>, TaintsOrd), KindOrd> = FxHashMap::default();
         for node in listed {
             let taints = intern(&node.taints);
             let projected = project(node, mentioned);
-            let kind = *kinds.entry((projected, taints)).or_insert_with_key(|(labels, _)| {
-                this.kinds.push(Kind::new(labels, taints, &node.taints, &snapshot.daemons));
-                ord(this.kinds.len() - 1)
-            });
+            let kind = *kinds
+                .entry((projected, taints))
+                .or_insert_with_key(|(labels, _)| {
+                    this.kinds
+                        .push(Kind::new(labels, taints, &node.taints, &snapshot.daemons));
+                    ord(this.kinds.len() - 1)
+                });
             this.push(node, kind, snapshot, dimensions);
         }
         this
@@ -92,7 +99,12 @@ impl<'a> ExistingNodes<'a> {
         self.by_name.insert(&node.name, ord(self.nodes.len()));
         self.left.extend(dimensions.row(&available));
         let reserve = dimensions.row(&reserve);
-        self.nodes.push(ExistingNode { node, kind, reserve, overcommitted });
+        self.nodes.push(ExistingNode {
+            node,
+            kind,
+            reserve,
+            overcommitted,
+        });
     }
 }
 
@@ -103,8 +115,10 @@ impl Kind {
         taint_list: &[Taint],
         daemons: &[std::sync::Arc<DaemonPod>],
     ) -> Self {
-        let labels: Requirements =
-            labels.iter().map(|(key, value)| Requirement::label(key, value)).collect();
+        let labels: Requirements = labels
+            .iter()
+            .map(|(key, value)| Requirement::label(key, value))
+            .collect();
         // The first term only: a running daemon has been put here by the whole expression, but
         // the reserve follows Karpenter's reading of it.
         let runs = |daemon: &DaemonPod| {
@@ -113,8 +127,14 @@ impl Kind {
                     .first()
                     .is_some_and(|wanted| labels.compatible(wanted, |_| false).is_ok())
         };
-        let daemons = (0..daemons.len()).filter(|at| runs(&daemons[*at])).collect();
-        Self { labels, taints, daemons }
+        let daemons = (0..daemons.len())
+            .filter(|at| runs(&daemons[*at]))
+            .collect();
+        Self {
+            labels,
+            taints,
+            daemons,
+        }
     }
 }
 

@@ -54,7 +54,11 @@ impl<'a> Intake<'a> {
             });
             spec_of_pod.push(at);
         }
-        Self { snapshot, specs, spec_of_pod }
+        Self {
+            snapshot,
+            specs,
+            spec_of_pod,
+        }
     }
 
     /// The queue, and the pods that are invalid.
@@ -72,19 +76,35 @@ impl<'a> Intake<'a> {
                 continue;
             }
             let class = class_of_spec[self.spec_of_pod[at] as usize];
-            let key = (ranks[class as usize], pod.created_at.0, uid_prefix(pod), ord(at));
+            let key = (
+                ranks[class as usize],
+                pod.created_at.0,
+                uid_prefix(pod),
+                ord(at),
+            );
             let planned = pod.planned_on.is_some();
             let mut uid_digest = Digest::new();
             uid_digest.text(&pod.uid);
             let uid_digest = uid_digest.finish();
-            keys.push((key, Queued { pod: ord(at), class, uid_digest, planned }));
+            keys.push((
+                key,
+                Queued {
+                    pod: ord(at),
+                    class,
+                    uid_digest,
+                    planned,
+                },
+            ));
         }
         let uid = |at: u32| self.snapshot.pods.get(at as usize).map(|pod| &pod.uid);
         keys.sort_unstable_by(|(a, _), (b, _)| {
             let decided = (a.0, a.1, a.2).cmp(&(b.0, b.1, b.2));
             decided.then_with(|| uid(a.3).cmp(&uid(b.3)))
         });
-        (keys.into_iter().map(|(_, queued)| queued).collect(), rejected)
+        (
+            keys.into_iter().map(|(_, queued)| queued).collect(),
+            rejected,
+        )
     }
 }
 
@@ -92,7 +112,10 @@ impl<'a> Intake<'a> {
 fn size_ranks(classes: &[Class<'_>]) -> Vec<u32> {
     let size = |class: &Class<'_>| {
         let requests = &class.spec.requests;
-        (requests.get(&ResourceName::Cpu), requests.get(&ResourceName::Memory))
+        (
+            requests.get(&ResourceName::Cpu),
+            requests.get(&ResourceName::Memory),
+        )
     };
     let mut sizes: Vec<(i64, i64)> = classes.iter().map(size).collect();
     sizes.sort_unstable_by(|a, b| b.cmp(a));

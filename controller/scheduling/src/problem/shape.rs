@@ -59,9 +59,13 @@ impl Wanted {
     fn new(all: Requirements) -> Self {
         let mut planned = all.clone();
         // A planned node has a name that no pod can know.
-        let possible =
-            planned.remove(labels::HOSTNAME).is_none_or(|host| host.has("hostname-placeholder"));
-        Self { all, planned: possible.then_some(planned) }
+        let possible = planned
+            .remove(labels::HOSTNAME)
+            .is_none_or(|host| host.has("hostname-placeholder"));
+        Self {
+            all,
+            planned: possible.then_some(planned),
+        }
     }
 }
 
@@ -113,7 +117,11 @@ impl Shapes {
         if relax_taints {
             let requirements = self.wanted(last);
             let tolerance = self.tolerance(&spec.tolerations, true);
-            shapes.push(self.shape(Shape { requests, requirements, tolerance }));
+            shapes.push(self.shape(Shape {
+                requests,
+                requirements,
+                tolerance,
+            }));
         }
         shapes
     }
@@ -143,12 +151,18 @@ impl Shapes {
     }
 
     fn tolerance(&mut self, tolerations: &[Toleration], any_preference: bool) -> ToleranceOrd {
-        let tolerance = Tolerance { tolerations: tolerations.to_vec(), any_preference };
+        let tolerance = Tolerance {
+            tolerations: tolerations.to_vec(),
+            any_preference,
+        };
         let next = ord(self.tolerances.len());
-        *self.tolerance_index.entry(tolerance).or_insert_with_key(|tolerance| {
-            self.tolerances.push(tolerance.clone());
-            next
-        })
+        *self
+            .tolerance_index
+            .entry(tolerance)
+            .or_insert_with_key(|tolerance| {
+                self.tolerances.push(tolerance.clone());
+                next
+            })
     }
 
     /// Number of distinct tolerations.
@@ -175,7 +189,10 @@ fn wishes(spec: &PodSpec, policy: PreferencePolicy) -> Vec<Requirements> {
     let selector = Requirements::from_labels(spec.node_selector.iter().map(|(k, v)| (k, v)));
     let with = |terms: &[&[Requirement]]| {
         let mut all = selector.clone();
-        terms.iter().flat_map(|t| t.iter()).for_each(|requirement| all.add(requirement.clone()));
+        terms
+            .iter()
+            .flat_map(|t| t.iter())
+            .for_each(|requirement| all.add(requirement.clone()));
         all
     };
     let mut preferred: Vec<&(u32, Vec<Requirement>)> = match policy {
@@ -187,8 +204,11 @@ fn wishes(spec: &PodSpec, policy: PreferencePolicy) -> Vec<Requirements> {
     let heaviest = preferred.first().map_or(&[][..], |(_, term)| term);
     let none: &[Requirement] = &[];
     let last = spec.required_terms.last().map_or(none, Vec::as_slice);
-    let mut wishes: Vec<Requirements> =
-        spec.required_terms.iter().map(|term| with(&[term, heaviest])).collect();
+    let mut wishes: Vec<Requirements> = spec
+        .required_terms
+        .iter()
+        .map(|term| with(&[term, heaviest]))
+        .collect();
     if wishes.is_empty() {
         wishes.push(with(&[heaviest]));
     }

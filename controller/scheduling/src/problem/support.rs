@@ -17,7 +17,12 @@ impl<'a> Repelled<'a> {
     pub(crate) fn new(snapshot: &'a ClusterSnapshot) -> Self {
         let bound = snapshot.nodes.iter().flat_map(|node| node.pods.iter());
         let mut terms: Vec<_> = bound
-            .flat_map(|pod| pod.spec.anti_affinity.iter().map(|term| (term, &pod.spec.namespace)))
+            .flat_map(|pod| {
+                pod.spec
+                    .anti_affinity
+                    .iter()
+                    .map(|term| (term, &pod.spec.namespace))
+            })
             .collect();
         // Replicas repeat their terms.
         terms.sort_unstable();
@@ -26,7 +31,9 @@ impl<'a> Repelled<'a> {
     }
 
     fn contains(&self, spec: &PodSpec) -> bool {
-        self.terms.iter().any(|(term, namespace)| selects(term, namespace, spec))
+        self.terms
+            .iter()
+            .any(|(term, namespace)| selects(term, namespace, spec))
     }
 }
 
@@ -61,21 +68,30 @@ fn selects(term: &PodAffinityTerm, namespace: &Name, spec: &PodSpec) -> bool {
     let named = term.namespaces.contains(&spec.namespace);
     let own = term.namespaces.is_empty() && *namespace == spec.namespace;
     let here = named || own || term.namespace_selector.is_some();
-    here && term.selector.as_ref().is_some_and(|selector| matches(selector, spec))
+    here && term
+        .selector
+        .as_ref()
+        .is_some_and(|selector| matches(selector, spec))
 }
 
 fn matches(selector: &LabelSelector, spec: &PodSpec) -> bool {
-    let pairs = selector.match_labels.iter().all(|(key, value)| spec.labels.get(key) == Some(value));
+    let pairs = selector
+        .match_labels
+        .iter()
+        .all(|(key, value)| spec.labels.get(key) == Some(value));
     pairs
-        && selector.match_expressions.iter().all(|(key, operator, values)| {
-            let label = spec.labels.get(key);
-            match operator {
-                Operator::In => label.is_some_and(|label| values.contains(label)),
-                Operator::NotIn => label.is_none_or(|label| !values.contains(label)),
-                Operator::Exists => label.is_some(),
-                Operator::DoesNotExist => label.is_none(),
-                // Pod selectors have no numeric operators; an unknown one selects.
-                Operator::Gt | Operator::Lt | Operator::Gte | Operator::Lte => true,
-            }
-        })
+        && selector
+            .match_expressions
+            .iter()
+            .all(|(key, operator, values)| {
+                let label = spec.labels.get(key);
+                match operator {
+                    Operator::In => label.is_some_and(|label| values.contains(label)),
+                    Operator::NotIn => label.is_none_or(|label| !values.contains(label)),
+                    Operator::Exists => label.is_some(),
+                    Operator::DoesNotExist => label.is_none(),
+                    // Pod selectors have no numeric operators; an unknown one selects.
+                    Operator::Gt | Operator::Lt | Operator::Gte | Operator::Lte => true,
+                }
+            })
 }

@@ -63,7 +63,11 @@ pub(crate) struct Unused {
 /// Whether `pool` may open nodes at all.
 pub(crate) fn usable(pool: &NodePool) -> Result<(), Unused> {
     let unused = |why: &str, concerns_pods| {
-        Err(Unused { pool: pool.name.clone(), why: why.to_owned(), concerns_pods })
+        Err(Unused {
+            pool: pool.name.clone(),
+            why: why.to_owned(),
+            concerns_pods,
+        })
     };
     if pool.is_static {
         unused("it is static (spec.replicas is set)", false)
@@ -72,7 +76,10 @@ pub(crate) fn usable(pool: &NodePool) -> Result<(), Unused> {
     } else if !pool.ready {
         unused("it is not ready", false)
     } else if pool.requirements.has_min_values() {
-        unused("minValues are not planned for (spec.template.spec.requirements.minValues)", true)
+        unused(
+            "minValues are not planned for (spec.template.spec.requirements.minValues)",
+            true,
+        )
     } else if pool.instance_types.is_empty() {
         unused("its node class offers no instance types", true)
     } else {
@@ -113,7 +120,11 @@ impl Template {
         let launchable = launchable(catalogue, &requirements);
         if launchable.is_empty() {
             let why = "its requirements leave no instance type that is offered".to_owned();
-            return Err(Unused { pool: pool.name.clone(), why, concerns_pods: true });
+            return Err(Unused {
+                pool: pool.name.clone(),
+                why,
+                concerns_pods: true,
+            });
         }
         let daemons = daemon_groups(catalogue, &requirements, &pool.taints, daemons, &launchable);
         let (types, room) = room(catalogue, &daemons, dimensions);
@@ -145,14 +156,22 @@ pub(crate) fn launchable(catalogue: &Catalogue, requirements: &Requirements) -> 
 fn limits(pool: &NodePool, catalogue: &Catalogue) -> Option<Limits> {
     let limits = pool.limits.as_ref().filter(|limits| !limits.is_empty())?;
     let remaining = |name: &ResourceName, limit: i64| limit.saturating_sub(pool.usage.get(name));
-    let counted = limits.iter().filter(|(name, _)| **name != ResourceName::Nodes);
+    let counted = limits
+        .iter()
+        .filter(|(name, _)| **name != ResourceName::Nodes);
     Some(Limits {
-        nodes: limits.find(&ResourceName::Nodes).map(|n| remaining(&ResourceName::Nodes, n)),
+        nodes: limits
+            .find(&ResourceName::Nodes)
+            .map(|n| remaining(&ResourceName::Nodes, n)),
         resources: counted
             .map(|(name, limit)| Limit {
                 name: name.clone(),
                 remaining: remaining(name, limit),
-                capacity: catalogue.types.iter().map(|t| t.capacity.get(name)).collect(),
+                capacity: catalogue
+                    .types
+                    .iter()
+                    .map(|t| t.capacity.get(name))
+                    .collect(),
             })
             .collect(),
     })
@@ -197,7 +216,9 @@ fn daemon_types(
 ) -> TypeSet {
     let none = TypeSet::none(catalogue.len());
     // A DaemonSet controller ignores preferences to stay away.
-    let hard = taints.iter().filter(|taint| taint.effect != Effect::PreferNoSchedule);
+    let hard = taints
+        .iter()
+        .filter(|taint| taint.effect != Effect::PreferNoSchedule);
     let hard: Vec<Taint> = hard.cloned().collect();
     if daemon.spec.uses_resource_claims
         || taints::untolerated(&hard, &daemon.spec.tolerations).is_some()
@@ -206,7 +227,10 @@ fn daemon_types(
     }
     let mut types = none;
     for wanted in strict_alternatives(&daemon.spec) {
-        if requirements.compatible(&wanted, labels::is_well_known).is_err() {
+        if requirements
+            .compatible(&wanted, labels::is_well_known)
+            .is_err()
+        {
             continue;
         }
         let mut here = TypeSet::all(catalogue.len());
@@ -226,7 +250,8 @@ pub(crate) fn strict_alternatives(spec: &millwright_model::PodSpec) -> Vec<Requi
     }
     let with = |term: &Vec<Requirement>| {
         let mut wanted = selector.clone();
-        term.iter().for_each(|requirement| wanted.add(requirement.clone()));
+        term.iter()
+            .for_each(|requirement| wanted.add(requirement.clone()));
         wanted
     };
     spec.required_terms.iter().map(with).collect()
