@@ -24,8 +24,7 @@ use crate::{
     pods::{PodChange, Pods},
 };
 
-/// How long a created NodeClaim is believed in before the watch has shown it. A create whose object
-/// is deleted at once would otherwise hold its room for ever.
+/// How long a created NodeClaim is believed in before the watch has shown it.
 const UNSEEN_CLAIM: Span = Span::from_secs(15);
 
 /// The state behind all snapshots. One thread at a time changes it; readers use snapshots.
@@ -65,11 +64,10 @@ impl ClusterState {
             volumes: &self.volumes,
             classes: &self.classes,
         };
-        let volumes = convert::resolve_volumes(pod, sources);
-        self.note_daemon_pod(pod);
         let change = self
             .pods
-            .apply(pod, volumes, &mut self.interner, &mut self.owners);
+            .apply(pod, sources, &mut self.interner, &mut self.owners);
+        self.note_daemon_pod(pod);
         self.touch(&change);
         change.began_to_wait
     }
@@ -191,6 +189,19 @@ impl ClusterState {
         }
     }
 
+    /// Created NodeClaims that the watch has not shown for a while. Each must be looked up: the
+    /// watch may be late, or the object was deleted before the watch could show it and would hold its
+    /// room for ever. Tell the answer with [`Self::apply_claim`] or [`Self::delete_claim`].
+    #[must_use]
+    pub fn unconfirmed_claims(&self, now: Timestamp) -> Vec<NodeClaimName> {
+        let late = |created: &Timestamp| now.since(*created) > UNSEEN_CLAIM;
+        self.unseen
+            .iter()
+            .filter(|(_, created)| late(created))
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
+
     fn forget_plans_for(&mut self, name: &NodeName) {
         if !self.nodes.is_known(name) {
             self.pods.unplan(name);
@@ -285,21 +296,79 @@ impl ClusterState {
         self.owners.retain(keep);
     }
 
-    /// Takes in a claim, volume or class; pods that use it must be applied again to be judged anew.
+    /// Takes in a PersistentVolumeClaim; pods that use it are judged anew.
     pub fn apply_volume_claim(&mut self, claim: PersistentVolumeClaim) {
-        self.claims.insert(object_key(&claim.metadata), claim);
+        let key = object_key(&claim.metadata);
+        self.claims.insert(key.clone(), claim);
+        self.judge_volumes(Some(&key));
+    }
+
+    /// Takes out a PersistentVolumeClaim by `namespace/name`.
+    pub fn delete_volume_claim(&mut self, key: &str) {
+        self.claims.remove(key);
+        self.judge_volumes(Some(key));
+    }
+
+    /// After a relist: every PersistentVolumeClaim that was not in it is gone.
+    pub fn retain_volume_claims(&mut self, listed: &HashSet<String>) {
+        self.claims.retain(|key, _| listed.contains(key));
+        self.judge_volumes(None);
     }
 
     /// Takes in a PersistentVolume.
     pub fn apply_volume(&mut self, volume: PersistentVolume) {
+        let claim = volume.spec.as_ref().and_then(|spec| {
+            let claim = spec.claim_ref.as_ref()?;
+            Some(format!(
+                "{}/{}",
+                claim.namespace.as_deref()?,
+                claim.name.as_deref()?
+            ))
+        });
         self.volumes
             .insert(volume.metadata.name.clone().unwrap_or_default(), volume);
+        self.judge_volumes(claim.as_deref());
+    }
+
+    /// Takes out a PersistentVolume.
+    pub fn delete_volume(&mut self, name: &str) {
+        self.volumes.remove(name);
+        self.judge_volumes(None);
+    }
+
+    /// After a relist: every PersistentVolume that was not in it is gone.
+    pub fn retain_volumes(&mut self, listed: &HashSet<String>) {
+        self.volumes.retain(|name, _| listed.contains(name));
+        self.judge_volumes(None);
     }
 
     /// Takes in a StorageClass.
     pub fn apply_storage_class(&mut self, class: StorageClass) {
         self.classes
             .insert(class.metadata.name.clone().unwrap_or_default(), class);
+        self.judge_volumes(None);
+    }
+
+    /// Takes out a StorageClass.
+    pub fn delete_storage_class(&mut self, name: &str) {
+        self.classes.remove(name);
+        self.judge_volumes(None);
+    }
+
+    /// After a relist: every StorageClass that was not in it is gone.
+    pub fn retain_storage_classes(&mut self, listed: &HashSet<String>) {
+        self.classes.retain(|name, _| listed.contains(name));
+        self.judge_volumes(None);
+    }
+
+    /// Judges the volumes of pods anew: of those that use a claim, or of all.
+    fn judge_volumes(&mut self, claim: Option<&str>) {
+        let sources = convert::ClaimSources {
+            claims: &self.claims,
+            volumes: &self.volumes,
+            classes: &self.classes,
+        };
+        self.pods.resolve_again(claim, sources);
     }
 
     /// Nodes whose pods changed since the last call.
@@ -314,9 +383,13 @@ impl ClusterState {
         claim.spec.as_ref()?.volume_name.as_deref().map(Name::from)
     }
 
-    /// Remembers that a plan put a pod on a node or NodeClaim.
+    /// Remembers that a plan put a pod on a node or NodeClaim, unless that is gone meanwhile.
     pub fn plan_pod(&mut self, key: &PodKey, uid: &PodUid, node: NodeName) {
-        self.pods.plan(key, uid, node);
+        if self.nodes.is_known(&node) {
+            // Since the plan was made, it may have been published under another name.
+            self.nodes.touch_name(&node);
+            self.pods.plan(key, uid, node);
+        }
     }
 
     /// Expects pods to bind to a node until a point in time; it is not disrupted before.
@@ -365,19 +438,18 @@ impl ClusterState {
         anticipate: bool,
         instance_types: impl Fn(&NodePool) -> InstanceTypes,
     ) -> (Arc<ClusterSnapshot>, Vec<FieldError>) {
-        let stale: Vec<NodeClaimName> = self
-            .unseen
-            .iter()
-            .filter(|(_, created)| now.since(**created) > UNSEEN_CLAIM)
-            .map(|(name, _)| name.clone())
-            .collect();
-        for name in stale {
-            self.delete_claim(&name);
+        let mut became = Vec::new();
+        let nodes = self.nodes.publish(
+            now,
+            |node| self.pods.bound_to(node),
+            |from, to| became.push((from.clone(), to.clone())),
+        );
+        for (from, to) in became {
+            self.pods.rename_plans(&from, &to);
         }
         let pods = self
             .pods
             .publish(anticipate, |node| self.nodes.is_deleting(node));
-        let nodes = self.nodes.publish(now, |node| self.pods.bound_to(node));
         let mut errors = Vec::new();
         let mut pools = Vec::with_capacity(self.pools.len());
         for pool in self.pools.values() {
@@ -401,6 +473,25 @@ impl ClusterState {
                 .collect(),
         };
         (Arc::new(snapshot), errors)
+    }
+
+    /// Recounts, right after [`Self::snapshot`], everything that is kept incrementally. Empty when all
+    /// is well; each text names what differs. Cost: linear in the size of the cluster.
+    #[must_use]
+    pub fn inconsistencies(&self) -> Vec<String> {
+        let mut found = self.pods.inconsistencies();
+        found.extend(self.nodes.inconsistencies());
+        if !self.owners.counts(self.pods.by_owner()) {
+            found.push("pods by owner: the counts differ from the pods".to_owned());
+        }
+        for node in self.pods.planned_nodes() {
+            if !self.nodes.is_known(&node) {
+                found.push(format!(
+                    "{node}: pods are planned on it, and it does not exist"
+                ));
+            }
+        }
+        found
     }
 }
 

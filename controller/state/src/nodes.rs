@@ -106,9 +106,13 @@ impl Nodes {
     pub(crate) fn nominate(&mut self, name: &NodeName, until: Timestamp) {
         let slot = self.nominated.entry(name.clone()).or_default();
         *slot = (*slot).max(until);
+        self.touch_name(name);
+    }
+
+    /// Marks whatever goes by a name, Node or NodeClaim, as changed.
+    pub(crate) fn touch_name(&mut self, name: &NodeName) {
         self.touch_node(name);
-        self.dirty
-            .insert(EntryKey::Claim(NodeClaimName(name.0.clone())));
+        self.touch_claim(&NodeClaimName(name.0.clone()));
     }
 
     /// Whether an entry of this name (Node or unregistered NodeClaim) exists.
@@ -163,11 +167,13 @@ impl Nodes {
             .map(|node| node.name.clone())
     }
 
-    /// The list of nodes, brought up to date. `pods_on` gives the pods bound to a node.
+    /// The list of nodes, brought up to date. `pods_on` gives the pods bound to a node; `became`
+    /// learns of each other name that an entry may have had, and of the one it goes by now.
     pub(crate) fn publish(
         &mut self,
         now: Timestamp,
         pods_on: impl Fn(&NodeName) -> Arc<[BoundPod]>,
+        mut became: impl FnMut(&NodeName, &NodeName),
     ) -> Chunks<Arc<StateNode>> {
         let expired: Vec<NodeName> = self
             .nominated
@@ -177,13 +183,19 @@ impl Nodes {
             .collect();
         for name in expired {
             self.nominated.remove(&name);
-            self.touch_node(&name);
+            self.touch_name(&name);
         }
         for key in std::mem::take(&mut self.dirty) {
             let entry = self.entry(&key, &pods_on).map(Arc::new);
             let before = self.positions.get(&self.listed, &key).cloned();
             for (node, sign) in [(before.as_ref(), -1), (entry.as_ref(), 1)] {
                 self.account(node.map(AsRef::as_ref), sign);
+            }
+            if let (EntryKey::Claim(claim), Some(entry)) = (&key, &entry) {
+                let names = [Some(NodeName(claim.0.clone())), self.node_of_claim(claim)];
+                for other in names.iter().flatten().filter(|name| **name != entry.name) {
+                    became(other, &entry.name);
+                }
             }
             self.positions
                 .set(&mut self.listed, key, entry, |node| key_of(node));
@@ -211,13 +223,63 @@ impl Nodes {
         };
         let pods = node.map_or_else(|| [].into(), |node| pods_on(&node.name));
         let mut entry = state_node(node, claim, pods)?;
-        entry.nominated_until = self.nominated.get(&entry.name).copied();
+        // A nomination made before the Node registered names the NodeClaim.
+        let by_claim = claim.map(|claim| NodeName(claim.name.0.clone()));
+        entry.nominated_until = [Some(&entry.name), by_claim.as_ref()]
+            .into_iter()
+            .filter_map(|name| self.nominated.get(name?).copied())
+            .max();
         if !entry.launched
             && let Some(planned) = claim.and_then(|claim| self.planned_capacity.get(&claim.name))
         {
             entry.capacity = planned.clone().with(ResourceName::Nodes, 1);
         }
         Some(entry)
+    }
+
+    /// Compares, right after a publication, indexes and totals with a count from what is listed and
+    /// known; says what differs.
+    pub(crate) fn inconsistencies(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut usage: BTreeMap<NodePoolName, Resources> = BTreeMap::new();
+        let mut listed = HashSet::new();
+        for node in self.listed.iter() {
+            let key = key_of(node);
+            if self.positions.get(&self.listed, &key) != Some(node) {
+                found.push(format!("{key:?}: the position does not lead to the entry"));
+            }
+            if !listed.insert(key.clone()) {
+                found.push(format!("{key:?}: listed twice"));
+            }
+            if let (Some(pool), false) = (&node.node_pool, node.deleting) {
+                usage.entry(pool.clone()).or_default().add(&node.capacity);
+            }
+        }
+        for pool in usage.keys().chain(self.usage.keys()) {
+            let mut counted = usage.get(pool).cloned().unwrap_or_default();
+            counted.drop_zeros();
+            if counted != self.usage(pool) {
+                let kept = self.usage(pool);
+                found.push(format!(
+                    "nodepool {pool}: usage is {kept}, counted {counted}"
+                ));
+            }
+        }
+        for node in self.nodes.values() {
+            let joined = self
+                .claim_of(node)
+                .map(|claim| EntryKey::Claim(claim.name.clone()));
+            let key = joined.unwrap_or_else(|| EntryKey::Node(node.name.clone()));
+            if !listed.contains(&key) {
+                found.push(format!("node {}: not listed", node.name));
+            }
+        }
+        for name in self.claims.keys() {
+            if !listed.contains(&EntryKey::Claim(name.clone())) {
+                found.push(format!("nodeclaim {name}: not listed"));
+            }
+        }
+        found
     }
 
     fn account(&mut self, node: Option<&StateNode>, sign: i64) {

@@ -52,6 +52,15 @@ impl Owners {
         }
     }
 
+    /// Whether the counts are those of these pods.
+    pub(crate) fn counts<'a>(&self, pods: impl Iterator<Item = (Option<&'a Name>, bool)>) -> bool {
+        let mut counted = Self::default();
+        for (owner, is_waiting) in pods {
+            counted.count(owner, is_waiting, 1);
+        }
+        counted.seen == self.seen && counted.waiting == self.waiting
+    }
+
     pub(crate) fn completeness(&self) -> Completeness {
         let mut result = Completeness::Complete;
         for owner in self.waiting.keys() {

@@ -12,7 +12,12 @@ use millwright_model::{
     snapshot::BoundPod,
 };
 
-use crate::{convert, intern::Interner, owner::Owners, positions::Positions};
+use crate::{
+    convert::{self, ClaimRef, ClaimSources},
+    intern::Interner,
+    owner::Owners,
+    positions::Positions,
+};
 
 /// What a live pod is to planning.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,10 +39,16 @@ pub(crate) struct PodEntry {
     pub(crate) uid: PodUid,
     pub(crate) created_at: Timestamp,
     pub(crate) spec: Arc<PodSpec>,
+    /// Its claim-backed volumes, to be resolved again when a claim changes.
+    claims: Box<[ClaimRef]>,
     pub(crate) volumes: Arc<[Volume]>,
     pub(crate) owner: Option<Arc<Owner>>,
+    /// What is wrong with the pod itself, whatever its claims are like.
+    own_rejections: Arc<[String]>,
     pub(crate) rejections: Arc<[String]>,
     pub(crate) role: Role,
+    /// The node or NodeClaim that a plan gave it while it waits.
+    planned_on: Option<NodeName>,
 }
 
 impl PodEntry {
@@ -48,6 +59,18 @@ impl PodEntry {
     fn owner_uid(&self) -> Option<&Name> {
         self.owner.as_deref().map(|owner| &owner.uid)
     }
+
+    /// Judges the claims anew.
+    fn resolve(&mut self, sources: ClaimSources<'_>) {
+        let outcome = convert::resolve_claims(&self.claims, sources);
+        self.volumes = outcome.volumes.into();
+        self.rejections = if outcome.rejections.is_empty() {
+            Arc::clone(&self.own_rejections)
+        } else {
+            let own = self.own_rejections.iter().cloned();
+            outcome.rejections.into_iter().chain(own).collect()
+        };
+    }
 }
 
 /// All live pods.
@@ -55,8 +78,12 @@ impl PodEntry {
 pub(crate) struct Pods {
     entries: HashMap<PodKey, PodEntry>,
     by_node: HashMap<NodeName, BTreeSet<PodKey>>,
-    /// The node or NodeClaim that a plan gave to a waiting pod.
-    planned: HashMap<PodUid, NodeName>,
+    /// Waiting pods by the node or NodeClaim that a plan gave them; the pods say the same.
+    planned: HashMap<NodeName, BTreeSet<PodKey>>,
+    /// Pods with claim-backed volumes.
+    with_claims: BTreeSet<PodKey>,
+    /// Number of pods that wait.
+    waiting: usize,
     listed: Chunks<Arc<Pod>>,
     positions: Positions<PodKey>,
     dirty: HashSet<PodKey>,
@@ -84,7 +111,7 @@ impl Pods {
     pub(crate) fn apply(
         &mut self,
         pod: &KubePod,
-        volumes: convert::VolumeOutcome,
+        sources: ClaimSources<'_>,
         interner: &mut Interner,
         owners: &mut Owners,
     ) -> PodChange {
@@ -92,7 +119,8 @@ impl Pods {
         if convert::is_terminal(pod) {
             return self.delete(&key, owners);
         }
-        let entry = self.entry(pod, volumes, interner);
+        let mut entry = self.entry(pod, interner);
+        entry.resolve(sources);
         let mut change = PodChange {
             nodes: Vec::new(),
             began_to_wait: entry.is_waiting(),
@@ -103,57 +131,62 @@ impl Pods {
                 return PodChange::default();
             }
             change.began_to_wait &= !old.is_waiting() || old.uid != entry.uid;
+            if old.uid == entry.uid && entry.is_waiting() {
+                entry.planned_on.clone_from(&old.planned_on);
+            }
             change.nodes.extend(self.remove(&key, owners));
         }
-        owners.count(entry.owner_uid(), entry.is_waiting(), 1);
         if let Role::Bound { node, .. } = &entry.role {
-            self.by_node
-                .entry(node.clone())
-                .or_default()
-                .insert(key.clone());
-            self.planned.remove(&entry.uid);
             change.nodes.push(node.clone());
         }
         self.arrivals += u64::from(change.began_to_wait);
-        self.dirty.insert(key.clone());
-        self.entries.insert(key, entry);
+        self.insert(key, entry, owners);
         change
     }
 
-    pub(crate) fn delete(&mut self, key: &PodKey, owners: &mut Owners) -> PodChange {
-        if let Some(entry) = self.entries.get(key) {
-            self.planned.remove(&entry.uid);
+    /// Puts an entry into all indexes.
+    fn insert(&mut self, key: PodKey, entry: PodEntry, owners: &mut Owners) {
+        owners.count(entry.owner_uid(), entry.is_waiting(), 1);
+        self.waiting += usize::from(entry.is_waiting());
+        if let Role::Bound { node, .. } = &entry.role {
+            put(&mut self.by_node, node, &key);
         }
+        if let Some(node) = &entry.planned_on {
+            put(&mut self.planned, node, &key);
+        }
+        if !entry.claims.is_empty() {
+            self.with_claims.insert(key.clone());
+        }
+        self.dirty.insert(key.clone());
+        self.entries.insert(key, entry);
+    }
+
+    pub(crate) fn delete(&mut self, key: &PodKey, owners: &mut Owners) -> PodChange {
         PodChange {
             nodes: self.remove(key, owners).into_iter().collect(),
             began_to_wait: false,
         }
     }
 
-    /// Takes an entry out; returns the node it was bound to.
+    /// Takes an entry out of all indexes; returns the node it was bound to.
     fn remove(&mut self, key: &PodKey, owners: &mut Owners) -> Option<NodeName> {
         let entry = self.entries.remove(key)?;
         owners.count(entry.owner_uid(), entry.is_waiting(), -1);
+        self.waiting -= usize::from(entry.is_waiting());
+        if let Some(node) = &entry.planned_on {
+            take(&mut self.planned, node, key);
+        }
+        self.with_claims.remove(key);
         self.dirty.insert(key.clone());
         let Role::Bound { node, .. } = entry.role else {
             return None;
         };
-        if let Some(keys) = self.by_node.get_mut(&node) {
-            keys.remove(key);
-            if keys.is_empty() {
-                self.by_node.remove(&node);
-            }
-        }
+        take(&mut self.by_node, &node, key);
         Some(node)
     }
 
-    fn entry(
-        &mut self,
-        pod: &KubePod,
-        volumes: convert::VolumeOutcome,
-        interner: &mut Interner,
-    ) -> PodEntry {
-        let mut rejections = volumes.rejections;
+    fn entry(&mut self, pod: &KubePod, interner: &mut Interner) -> PodEntry {
+        let mut rejections = Vec::new();
         let spec = convert::pod_spec(pod).unwrap_or_else(|error| {
             rejections.push(error.to_string());
             PodSpec {
@@ -162,15 +195,39 @@ impl Pods {
             }
         });
         rejections.extend(convert::rejections(pod, &spec));
+        let rejections: Arc<[String]> = rejections.into();
         let owner = convert::controller_owner(pod).map(|owner| self.shared_owner(owner));
         PodEntry {
             uid: convert::pod_uid(pod),
             created_at: convert::timestamp(pod.metadata.creation_timestamp.as_ref()),
             spec: interner.intern(spec),
-            volumes: volumes.volumes.into(),
+            claims: convert::claim_refs(pod),
+            volumes: [].into(),
             owner,
-            rejections: rejections.into(),
+            own_rejections: Arc::clone(&rejections),
+            rejections,
             role: role(pod),
+            planned_on: None,
+        }
+    }
+
+    /// Judges the claims of pods anew: of those that use `claim`, or of all. A pod that waits and
+    /// thereby becomes valid counts as an arrival.
+    pub(crate) fn resolve_again(&mut self, claim: Option<&str>, sources: ClaimSources<'_>) {
+        for key in &self.with_claims {
+            let Some(entry) = self.entries.get_mut(key) else {
+                continue;
+            };
+            if claim.is_some_and(|claim| entry.claims.iter().all(|own| own.claim != claim)) {
+                continue;
+            }
+            let before = (Arc::clone(&entry.volumes), Arc::clone(&entry.rejections));
+            entry.resolve(sources);
+            if before != (Arc::clone(&entry.volumes), Arc::clone(&entry.rejections)) {
+                self.dirty.insert(key.clone());
+                let became_valid = !before.1.is_empty() && entry.rejections.is_empty();
+                self.arrivals += u64::from(entry.is_waiting() && became_valid);
+            }
         }
     }
 
@@ -216,40 +273,84 @@ impl Pods {
 
     /// Remembers where a plan put a pod.
     pub(crate) fn plan(&mut self, key: &PodKey, uid: &PodUid, node: NodeName) {
-        if self
-            .entries
-            .get(key)
-            .is_some_and(|entry| entry.uid == *uid && entry.is_waiting())
-        {
-            self.planned.insert(uid.clone(), node);
-            self.dirty.insert(key.clone());
+        let waiting = self.entries.get_mut(key);
+        let Some(entry) = waiting.filter(|entry| entry.uid == *uid && entry.is_waiting()) else {
+            return;
+        };
+        put(&mut self.planned, &node, key);
+        let before = entry.planned_on.replace(node);
+        if let Some(before) = before.filter(|before| entry.planned_on.as_ref() != Some(before)) {
+            take(&mut self.planned, &before, key);
         }
+        self.dirty.insert(key.clone());
     }
 
     /// Forgets plans for a node that is gone.
     pub(crate) fn unplan(&mut self, node: &NodeName) {
-        let gone: HashSet<PodUid> = self
-            .planned
-            .iter()
-            .filter(|(_, n)| *n == node)
-            .map(|(uid, _)| uid.clone())
-            .collect();
-        if gone.is_empty() {
-            return;
+        let freed = self.planned.remove(node).unwrap_or_default();
+        self.arrivals += u64::from(!freed.is_empty());
+        for key in freed {
+            if let Some(entry) = self.entries.get_mut(&key) {
+                entry.planned_on = None;
+            }
+            self.dirty.insert(key);
         }
-        self.arrivals += 1;
-        self.planned.retain(|uid, _| !gone.contains(uid));
-        let touched = self
-            .entries
-            .iter()
-            .filter(|(_, e)| gone.contains(&e.uid))
-            .map(|(key, _)| key.clone());
-        self.dirty.extend(touched.collect::<Vec<_>>());
+    }
+
+    /// Lets plans follow an entry that goes by another name now: a NodeClaim has become a Node, or
+    /// a Node turned out to belong to a NodeClaim.
+    pub(crate) fn rename_plans(&mut self, from: &NodeName, to: &NodeName) {
+        for key in self.planned.remove(from).unwrap_or_default() {
+            if let Some(entry) = self.entries.get_mut(&key) {
+                entry.planned_on = Some(to.clone());
+            }
+            put(&mut self.planned, to, &key);
+            self.dirty.insert(key);
+        }
     }
 
     /// Nodes and NodeClaims that waiting pods are planned on.
     pub(crate) fn planned_nodes(&self) -> HashSet<NodeName> {
-        self.planned.values().cloned().collect()
+        self.planned.keys().cloned().collect()
+    }
+
+    /// Compares every index with a count from the entries; says what differs.
+    pub(crate) fn inconsistencies(&self) -> Vec<String> {
+        let mut by_node = HashMap::new();
+        let mut planned = HashMap::new();
+        let mut with_claims = BTreeSet::new();
+        let mut waiting = 0;
+        for (key, entry) in &self.entries {
+            if let Role::Bound { node, .. } = &entry.role {
+                put(&mut by_node, node, key);
+            }
+            if let Some(node) = &entry.planned_on {
+                put(&mut planned, node, key);
+            }
+            if !entry.claims.is_empty() {
+                with_claims.insert(key.clone());
+            }
+            waiting += usize::from(entry.is_waiting());
+        }
+        let mut found = Vec::new();
+        for (what, differs) in [
+            ("pods by node", by_node != self.by_node),
+            ("pods by planned node", planned != self.planned),
+            ("pods with claims", with_claims != self.with_claims),
+            ("number of waiting pods", waiting != self.waiting),
+        ] {
+            if differs {
+                found.push(format!("{what}: the index differs from the pods"));
+            }
+        }
+        found
+    }
+
+    /// Owner, and whether the pod waits, of every pod.
+    pub(crate) fn by_owner(&self) -> impl Iterator<Item = (Option<&Name>, bool)> + '_ {
+        self.entries
+            .values()
+            .map(|entry| (entry.owner_uid(), entry.is_waiting()))
     }
 
     /// Counts pods that began to need a plan since the start.
@@ -258,11 +359,8 @@ impl Pods {
     }
 
     /// Number of pods that wait.
-    pub(crate) fn waiting(&self) -> usize {
-        self.entries
-            .values()
-            .filter(|entry| entry.is_waiting())
-            .count()
+    pub(crate) const fn waiting(&self) -> usize {
+        self.waiting
     }
 
     /// The list of pods that need a place, brought up to date. `is_deleting` tells whether a node is
@@ -282,47 +380,59 @@ impl Pods {
             let pod = self
                 .entries
                 .get(&key)
-                .and_then(|entry| self.listed_pod(&key, entry, anticipate, &is_deleting));
+                .and_then(|entry| listed_pod(&key, entry, anticipate, &is_deleting));
             self.positions
                 .set(&mut self.listed, key, pod, |pod| pod.key.clone());
         }
         self.listed.clone()
     }
+}
 
-    fn listed_pod(
-        &self,
-        key: &PodKey,
-        entry: &PodEntry,
-        anticipate: bool,
-        is_deleting: &impl Fn(&NodeName) -> bool,
-    ) -> Option<Arc<Pod>> {
-        let intake = match &entry.role {
-            Role::Waiting { marked: true } => Intake::Marked,
-            Role::Waiting { marked: false } if anticipate => Intake::Anticipated,
-            Role::Bound {
-                node,
-                is_daemon: false,
-                is_movable: true,
-            } if is_deleting(node) => Intake::Rescheduled { from: node.clone() },
-            Role::Waiting { .. } | Role::Bound { .. } | Role::Other => return None,
-        };
-        // Pods that already ran somewhere are not validated again.
-        let validated = !matches!(intake, Intake::Rescheduled { .. });
-        Some(Arc::new(Pod {
-            key: key.clone(),
-            uid: entry.uid.clone(),
-            created_at: entry.created_at,
-            spec: Arc::clone(&entry.spec),
-            volumes: Arc::clone(&entry.volumes),
-            owner: entry.owner.clone(),
-            intake,
-            planned_on: self.planned.get(&entry.uid).cloned(),
-            rejections: if validated {
-                Arc::clone(&entry.rejections)
-            } else {
-                [].into()
-            },
-        }))
+fn listed_pod(
+    key: &PodKey,
+    entry: &PodEntry,
+    anticipate: bool,
+    is_deleting: &impl Fn(&NodeName) -> bool,
+) -> Option<Arc<Pod>> {
+    let intake = match &entry.role {
+        Role::Waiting { marked: true } => Intake::Marked,
+        Role::Waiting { marked: false } if anticipate => Intake::Anticipated,
+        Role::Bound {
+            node,
+            is_daemon: false,
+            is_movable: true,
+        } if is_deleting(node) => Intake::Rescheduled { from: node.clone() },
+        Role::Waiting { .. } | Role::Bound { .. } | Role::Other => return None,
+    };
+    // Pods that already ran somewhere are not validated again.
+    let validated = !matches!(intake, Intake::Rescheduled { .. });
+    Some(Arc::new(Pod {
+        key: key.clone(),
+        uid: entry.uid.clone(),
+        created_at: entry.created_at,
+        spec: Arc::clone(&entry.spec),
+        volumes: Arc::clone(&entry.volumes),
+        owner: entry.owner.clone(),
+        intake,
+        planned_on: entry.planned_on.clone(),
+        rejections: if validated {
+            Arc::clone(&entry.rejections)
+        } else {
+            [].into()
+        },
+    }))
+}
+
+fn put(index: &mut HashMap<NodeName, BTreeSet<PodKey>>, node: &NodeName, key: &PodKey) {
+    index.entry(node.clone()).or_default().insert(key.clone());
+}
+
+fn take(index: &mut HashMap<NodeName, BTreeSet<PodKey>>, node: &NodeName, key: &PodKey) {
+    if let Some(keys) = index.get_mut(node) {
+        keys.remove(key);
+        if keys.is_empty() {
+            index.remove(node);
+        }
     }
 }
 

@@ -1,8 +1,11 @@
 //! Incremental state against state built from nothing, under random event sequences.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
-use millwright_model::{ClusterSnapshot, Timestamp};
+use millwright_model::{ClusterSnapshot, NodeName, Pod, PodKey, Timestamp};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -29,6 +32,14 @@ enum Event {
         deleting: bool,
     },
     DeleteClaim(u8),
+    /// A plan gave a pod a place on a NodeClaim, or on a Node.
+    Plan {
+        pod: u8,
+        claim: bool,
+        name: u8,
+    },
+    /// The watch was lost: these pods, Nodes and NodeClaims were deleted unseen (bits by name).
+    Relist(u8),
     Snapshot,
 }
 
@@ -43,6 +54,9 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         3 => (0_u8..4, any::<bool>(), any::<bool>())
             .prop_map(|(name, launched, deleting)| Event::Claim { name, launched, deleting }),
         1 => (0_u8..4).prop_map(Event::DeleteClaim),
+        3 => (0_u8..6, any::<bool>(), 0_u8..4)
+            .prop_map(|(pod, claim, name)| Event::Plan { pod, claim, name }),
+        1 => any::<u8>().prop_map(Event::Relist),
         2 => Just(Event::Snapshot),
     ];
     prop::collection::vec(event, 0..60)
@@ -108,15 +122,36 @@ fn typed<T: serde::de::DeserializeOwned>(value: &Value) -> T {
     serde_json::from_value(value.clone()).unwrap()
 }
 
+/// Publishes, and holds everything that is kept incrementally to a recount.
 fn publish(state: &mut ClusterState) -> ClusterSnapshot {
     let (snapshot, errors) = state.snapshot(Timestamp(0), true, |_| [].into());
     assert!(errors.is_empty(), "{errors:?}");
+    assert_eq!(state.inconsistencies(), Vec::<String>::new());
+    let names: HashSet<&NodeName> = snapshot.nodes.iter().map(|node| &node.name).collect();
+    for pod in snapshot.pods.iter() {
+        if let Some(node) = &pod.planned_on {
+            assert!(
+                names.contains(node),
+                "{} is planned on {node}, which is not in the snapshot",
+                pod.key
+            );
+        }
+    }
     (*snapshot).clone()
 }
 
 /// A snapshot without order and generation.
 fn normal(snapshot: &ClusterSnapshot) -> (Vec<String>, Vec<String>) {
-    let mut pods: Vec<String> = snapshot.pods.iter().map(|pod| format!("{pod:?}")).collect();
+    // Plans are memory of what was done; a fresh start has none.
+    let forgetful = |pod: &Arc<Pod>| Pod {
+        planned_on: None,
+        ..(**pod).clone()
+    };
+    let mut pods: Vec<String> = snapshot
+        .pods
+        .iter()
+        .map(|pod| format!("{:?}", forgetful(pod)))
+        .collect();
     let mut nodes: Vec<String> = snapshot
         .nodes
         .iter()
@@ -140,7 +175,7 @@ fn play(state: &mut ClusterState, world: &mut World, event: &Event) {
             world.pods.insert(name, value);
         }
         Event::DeletePod(name) => {
-            state.delete_pod(&millwright_model::PodKey::new("d", format!("p{name}")));
+            state.delete_pod(&PodKey::new("d", format!("p{name}")));
             world.pods.remove(&name);
         }
         Event::Node {
@@ -169,8 +204,53 @@ fn play(state: &mut ClusterState, world: &mut World, event: &Event) {
             state.delete_claim(&format!("c{name}").into());
             world.claims.remove(&name);
         }
+        Event::Plan { pod, claim, name } => {
+            let target = if claim { 'c' } else { 'n' };
+            let exists = if claim {
+                world.claims.contains_key(&name)
+            } else {
+                world.nodes.contains_key(&name)
+            };
+            // The executor plans on what it has just created, or on what a snapshot showed.
+            if exists {
+                state.plan_pod(
+                    &PodKey::new("d", format!("p{pod}")),
+                    &format!("u{pod}").into(),
+                    format!("{target}{name}").into(),
+                );
+            }
+        }
+        Event::Relist(gone) => relist(state, world, gone),
         Event::Snapshot => drop(publish(state)),
     }
+}
+
+fn relist(state: &mut ClusterState, world: &mut World, gone: u8) {
+    let stays = |name: &u8| gone & (1 << name) == 0;
+    world.pods.retain(|name, _| stays(name));
+    world.nodes.retain(|name, _| stays(name));
+    world.claims.retain(|name, _| stays(name));
+    state.retain_pods(
+        &world
+            .pods
+            .keys()
+            .map(|name| PodKey::new("d", format!("p{name}")))
+            .collect(),
+    );
+    state.retain_nodes(
+        &world
+            .nodes
+            .keys()
+            .map(|name| format!("n{name}").into())
+            .collect(),
+    );
+    state.retain_claims(
+        &world
+            .claims
+            .keys()
+            .map(|name| format!("c{name}").into())
+            .collect(),
+    );
 }
 
 fn from_scratch(world: &World) -> ClusterState {
@@ -220,4 +300,109 @@ fn snapshots_with_and_without_anticipation_do_not_hide_pods_from_each_other() {
     assert_eq!(pods(&mut state, false), 0);
     assert_eq!(pods(&mut state, true), 1);
     assert_eq!(pods(&mut state, false), 0);
+}
+
+/// The snapshot calls a registered node by its own name; a pod planned on the NodeClaim keeps its
+/// place under that name, and loses it with the node.
+#[test]
+fn a_plan_follows_its_nodeclaim_to_the_node_and_ends_with_it() {
+    let mut state = ClusterState::default();
+    state.apply_claim(&typed(&claim(1, false, false))).unwrap();
+    state.apply_pod(&typed(&pod(1, None, 0, true)));
+    state.plan_pod(&PodKey::new("d", "p1"), &"u1".into(), "c1".into());
+    let planned = |state: &mut ClusterState| {
+        let snapshot = publish(state);
+        let pod = snapshot.pods.iter().next().map(Arc::clone);
+        pod.and_then(|pod| pod.planned_on.clone())
+    };
+    assert_eq!(planned(&mut state), Some("c1".into()));
+    state.apply_claim(&typed(&claim(1, true, false))).unwrap();
+    assert_eq!(planned(&mut state), Some("c1".into()));
+    state.apply_node(&typed(&node(1, true, true))).unwrap();
+    assert_eq!(planned(&mut state), Some("n1".into()));
+    assert_eq!(state.planned_nodes(), HashSet::from(["n1".into()]));
+    let before = state.arrivals();
+    state.delete_claim(&"c1".into());
+    state.delete_node(&"n1".into());
+    assert_eq!(planned(&mut state), None);
+    assert!(state.arrivals() > before, "the pod must be planned again");
+}
+
+/// A nomination made before registration must protect the node after it.
+#[test]
+fn a_nomination_of_a_nodeclaim_holds_for_its_node_until_it_expires() {
+    let mut state = ClusterState::default();
+    state.apply_claim(&typed(&claim(1, true, false))).unwrap();
+    state.nominate(&"c1".into(), Timestamp(100));
+    state.apply_node(&typed(&node(1, true, true))).unwrap();
+    let until = |state: &mut ClusterState, now| {
+        let (snapshot, _) = state.snapshot(Timestamp(now), true, |_| [].into());
+        let nominated = snapshot
+            .nodes
+            .iter()
+            .next()
+            .and_then(|node| node.nominated_until);
+        nominated
+    };
+    assert_eq!(until(&mut state, 0), Some(Timestamp(100)));
+    assert_eq!(until(&mut state, 100), None);
+}
+
+/// Claims and pods come from different watches, in any order.
+#[test]
+fn a_pod_is_judged_again_when_its_volume_claim_comes_binds_and_goes() {
+    let mut state = ClusterState::default();
+    let mut waiting = pod(1, None, 0, true);
+    waiting["spec"]["volumes"] =
+        json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data-0"}}]);
+    state.apply_pod(&typed(&waiting));
+    let judge = |state: &mut ClusterState| {
+        let snapshot = publish(state);
+        let pod = snapshot
+            .pods
+            .iter()
+            .next()
+            .map(Arc::clone)
+            .expect("it waits");
+        (pod.rejections.join("; "), pod.volumes.len())
+    };
+    let (reason, _) = judge(&mut state);
+    assert!(
+        reason.contains("d/data-0") && reason.contains("does not exist"),
+        "{reason}"
+    );
+    state.apply_storage_class(typed(&json!({
+        "metadata": {"name": "ebs"}, "provisioner": "ebs.csi.aws.com",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    })));
+    let before = state.arrivals();
+    state.apply_volume_claim(typed(&json!({
+        "metadata": {"name": "data-0", "namespace": "d"}, "spec": {"storageClassName": "ebs"},
+    })));
+    assert_eq!(judge(&mut state), (String::new(), 1));
+    assert_eq!(
+        state.arrivals(),
+        before + 1,
+        "a pod that became valid is planned at once"
+    );
+    state.retain_volume_claims(&HashSet::new());
+    assert!(judge(&mut state).0.contains("does not exist"));
+}
+
+/// A created NodeClaim holds its room until somebody has looked whether it still exists.
+#[test]
+fn a_created_nodeclaim_that_no_watch_has_shown_asks_to_be_looked_up_and_is_kept_meanwhile() {
+    let mut state = ClusterState::default();
+    let created = typed(&claim(1, false, false));
+    let largest = millwright_model::Resources::of(4000, 1 << 30);
+    state
+        .insert_created(&created, largest, Timestamp(0))
+        .unwrap();
+    state.retain_claims(&HashSet::new());
+    assert!(state.unconfirmed_claims(Timestamp(15_000)).is_empty());
+    assert_eq!(state.unconfirmed_claims(Timestamp(15_001)), ["c1".into()]);
+    let (snapshot, _) = state.snapshot(Timestamp(60_000), true, |_| [].into());
+    assert_eq!(snapshot.nodes.len(), 1);
+    state.apply_claim(&created).unwrap();
+    assert!(state.unconfirmed_claims(Timestamp(60_000)).is_empty());
 }

@@ -30,7 +30,7 @@ pub use pod::{
     pod_key, pod_spec, pod_uid, rejections,
 };
 pub use requests::effective_requests;
-pub use volume::{ClaimSources, VolumeOutcome, resolve_volumes};
+pub use volume::{ClaimRef, ClaimSources, VolumeOutcome, claim_refs, resolve_claims};
 
 /// A field that cannot be converted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -32,21 +32,43 @@ pub struct VolumeOutcome {
     pub rejections: Vec<String>,
 }
 
-/// Resolves the claim-backed volumes of a pod.
+/// A volume of a pod that a claim backs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimRef {
+    /// Name of the volume in the pod.
+    pub volume: String,
+    /// `namespace/name` of the claim.
+    pub claim: String,
+}
+
+/// The claim-backed volumes of a pod, in the pod's order.
 #[must_use]
-pub fn resolve_volumes(pod: &Pod, sources: ClaimSources<'_>) -> VolumeOutcome {
-    let mut outcome = VolumeOutcome::default();
+pub fn claim_refs(pod: &Pod) -> Box<[ClaimRef]> {
+    let namespace = pod_key(pod).namespace;
     let volumes = pod
         .spec
         .iter()
         .flat_map(|spec| spec.volumes.iter().flatten());
-    for (volume, claim) in volumes.filter_map(|volume| Some((volume, claim_name(pod, volume)?))) {
-        let key = format!("{}/{claim}", pod_key(pod).namespace);
-        match resolve(&key, sources) {
+    volumes
+        .filter_map(|volume| {
+            Some(ClaimRef {
+                volume: volume.name.clone(),
+                claim: format!("{namespace}/{}", claim_name(pod, volume)?),
+            })
+        })
+        .collect()
+}
+
+/// Resolves claim-backed volumes.
+#[must_use]
+pub fn resolve_claims(claims: &[ClaimRef], sources: ClaimSources<'_>) -> VolumeOutcome {
+    let mut outcome = VolumeOutcome::default();
+    for ClaimRef { volume, claim } in claims {
+        match resolve(claim, sources) {
             Ok(resolved) => outcome.volumes.push(resolved),
             Err(reason) => outcome
                 .rejections
-                .push(format!("volume {}: claim {key} {reason}", volume.name)),
+                .push(format!("volume {volume}: claim {claim} {reason}")),
         }
     }
     outcome
