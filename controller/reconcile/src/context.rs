@@ -145,24 +145,18 @@ impl Context {
             Api::<PersistentVolumeClaim>::all(self.client.clone()),
         );
         tasks.spawn(watch_only(api, watch::Sender::new(false), move |change| {
-            if let Change::Applied(claim) = change {
-                context.state().apply_volume_claim(claim.clone());
-            }
+            context.ingest_volume_claim(&change)
         }));
         let (context, api) = (
             self.clone(),
             Api::<PersistentVolume>::all(self.client.clone()),
         );
         tasks.spawn(watch_only(api, watch::Sender::new(false), move |change| {
-            if let Change::Applied(volume) = change {
-                context.state().apply_volume(volume.clone());
-            }
+            context.ingest_volume(&change)
         }));
         let (context, api) = (self.clone(), Api::<StorageClass>::all(self.client.clone()));
         tasks.spawn(watch_only(api, watch::Sender::new(false), move |change| {
-            if let Change::Applied(class) = change {
-                context.state().apply_storage_class(class.clone());
-            }
+            context.ingest_storage_class(&change)
         }));
     }
 
@@ -326,5 +320,32 @@ impl Context {
             Change::Deleted(set) => self.state().delete_daemon_set(&key_of(*set)),
             Change::Listed(keys) => self.state().retain_daemon_sets(keys),
         }
+    }
+
+    fn ingest_volume_claim(&self, change: &Change<'_, PersistentVolumeClaim>) {
+        match change {
+            Change::Applied(claim) => self.state().apply_volume_claim((*claim).clone()),
+            Change::Deleted(claim) => self.state().delete_volume_claim(&key_of(*claim)),
+            Change::Listed(keys) => self.state().retain_volume_claims(keys),
+        }
+        self.arrivals.notify_one();
+    }
+
+    fn ingest_volume(&self, change: &Change<'_, PersistentVolume>) {
+        match change {
+            Change::Applied(volume) => self.state().apply_volume((*volume).clone()),
+            Change::Deleted(volume) => self.state().delete_volume(&key_of(*volume)),
+            Change::Listed(keys) => self.state().retain_volumes(keys),
+        }
+        self.arrivals.notify_one();
+    }
+
+    fn ingest_storage_class(&self, change: &Change<'_, StorageClass>) {
+        match change {
+            Change::Applied(class) => self.state().apply_storage_class((*class).clone()),
+            Change::Deleted(class) => self.state().delete_storage_class(&key_of(*class)),
+            Change::Listed(keys) => self.state().retain_storage_classes(keys),
+        }
+        self.arrivals.notify_one();
     }
 }

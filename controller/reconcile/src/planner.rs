@@ -138,6 +138,7 @@ impl Planner {
 
     async fn plan(&mut self) {
         let context = &self.context;
+        executor::confirm_claims(context).await;
         let (snapshot, errors) =
             context
                 .state()

@@ -4,4 +4,4 @@ mod claim;
 mod provision;
 
 pub use claim::{LAUNCH_GROUP, node_claim};
-pub use provision::{Provisioned, provision, withdraw_idle_claims};
+pub use provision::{Provisioned, confirm_claims, provision, withdraw_idle_claims};

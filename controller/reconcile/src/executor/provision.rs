@@ -276,6 +276,27 @@ fn grouped(proposals: &[NodeClaimProposal]) -> Vec<(&NodeClaimProposal, NodeClai
     claims
 }
 
+/// Looks up NodeClaims that we created and that the watch has not shown for a while: one that was
+/// deleted at once would hold its room for ever, one whose watch event is late must keep it.
+pub async fn confirm_claims(context: &Context) {
+    let unconfirmed = context.state().unconfirmed_claims(now());
+    let api: Api<NodeClaim> = Api::all(context.client.clone());
+    for name in unconfirmed {
+        match api.get_opt(&name).await {
+            Ok(Some(claim)) => {
+                // It was read when it was created, with the same spec.
+                if let Err(error) = context.state().apply_claim(&claim) {
+                    tracing::error!(nodeclaim = %name, %error, "nodeclaim cannot be read");
+                }
+            }
+            Ok(None) => context.state().delete_claim(&name),
+            Err(error) => {
+                tracing::warn!(nodeclaim = %name, %error, "nodeclaim could not be looked up");
+            }
+        }
+    }
+}
+
 /// Deletes NodeClaims that were never launched and that no waiting pod is planned on any more: their
 /// pods were deleted or found another place.
 pub async fn withdraw_idle_claims(context: &Context, snapshot_taken: Timestamp) {
