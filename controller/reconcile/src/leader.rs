@@ -4,6 +4,10 @@
 //! Timing is that of controller-runtime: a lease lasts 15 s, its holder gives up after 10 s without a
 //! renewal, everybody looks every 2 s. A holder that gives up stops writing at once and the process
 //! ends: half a leader is worse than none.
+//!
+//! Leadership is a deadline, not a flag: it ends by itself 10 s after the *start* of the last renewal
+//! that succeeded, even if this process was stopped meanwhile and nobody told it. Others take over
+//! when they saw no renewal for 15 s, so between two leaders there are at least 5 s.
 
 use std::time::Duration;
 
@@ -18,29 +22,52 @@ use tokio::{sync::watch, time::Instant};
 const LEASE_DURATION: Duration = Duration::from_secs(15);
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
+/// Longest time for one request; half the deadline, so that a lost answer leaves a second try.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What an election ended with.
 #[derive(Debug, thiserror::Error)]
-#[error("leadership was lost: the lease could not be renewed for {} s", RENEW_DEADLINE.as_secs())]
-pub struct LeadershipLost;
+pub enum LeadershipLost {
+    /// No renewal succeeded in time.
+    #[error("leadership was lost: the lease could not be renewed for {} s", RENEW_DEADLINE.as_secs())]
+    NotRenewed,
+    /// Another process holds the lease that was ours.
+    #[error("leadership was lost: {holder} holds the lease")]
+    Taken {
+        /// Identity in the lease.
+        holder: String,
+    },
+}
+
+/// Until when this process leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Term {
+    Follower,
+    Until(Instant),
+    Always,
+}
 
 /// Whether this process leads. Clones see the same.
 #[derive(Clone, Debug)]
 pub struct Leadership {
-    leads: watch::Receiver<bool>,
+    term: watch::Receiver<Term>,
 }
 
 impl Leadership {
-    /// Whether this process leads now.
+    /// Whether this process leads now. Ask right before each write.
     #[must_use]
     pub fn is_leader(&self) -> bool {
-        *self.leads.borrow()
+        match *self.term.borrow() {
+            Term::Follower => false,
+            Term::Until(end) => Instant::now() < end,
+            Term::Always => true,
+        }
     }
 
     /// Resolves when this process leads.
     pub async fn acquired(&self) {
-        let mut leads = self.leads.clone();
-        if leads.wait_for(|leads| *leads).await.is_err() {
+        let mut term = self.term.clone();
+        if term.wait_for(|term| *term != Term::Follower).await.is_err() {
             // The elector is gone: the process is ending and will never lead.
             std::future::pending::<()>().await;
         }
@@ -49,11 +76,21 @@ impl Leadership {
     /// A leadership that is held from the start, for `--disable-leader-election`.
     #[must_use]
     pub fn always() -> Self {
-        let (sender, leads) = watch::channel(true);
-        // The channel stays open for the life of the process.
-        std::mem::forget(sender);
-        Self { leads }
+        // The last value outlives its sender.
+        let (_, term) = watch::channel(Term::Always);
+        Self { term }
     }
+}
+
+/// What one attempt found.
+#[derive(Debug, PartialEq, Eq)]
+enum Attempt {
+    /// The lease is ours, freshly written.
+    Held,
+    /// Somebody else's lease has not expired.
+    Theirs(String),
+    /// Somebody wrote between our read and our write; who holds it is not known.
+    Contended,
 }
 
 /// Takes part in the election.
@@ -62,7 +99,7 @@ pub struct Elector {
     leases: Api<Lease>,
     name: String,
     identity: String,
-    leads: watch::Sender<bool>,
+    term: watch::Sender<Term>,
     /// The record of another holder as last seen, and when it was first seen so: a lease has expired
     /// when its record did not change for its duration by *our* clock, whatever the holder's says.
     observed: Option<(Option<LeaseSpec>, Instant)>,
@@ -77,72 +114,68 @@ impl Elector {
         name: &str,
         identity: String,
     ) -> (Self, Leadership) {
-        let (leads, receiver) = watch::channel(false);
+        let (term, receiver) = watch::channel(Term::Follower);
         let leases = Api::namespaced(client, namespace);
         let elector = Self {
             leases,
             name: name.to_owned(),
             identity,
-            leads,
+            term,
             observed: None,
         };
-        (elector, Leadership { leads: receiver })
+        (elector, Leadership { term: receiver })
     }
 
     /// Runs until `stop` resolves (the lease is then released) or leadership is lost.
     ///
     /// # Errors
-    /// When leadership was held and lost.
+    /// When leadership was held and lost; the process must end.
     pub async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), LeadershipLost> {
         tokio::pin!(stop);
-        let mut renewed: Option<Instant> = None;
+        let mut end: Option<Instant> = None;
         loop {
-            let attempt = tokio::time::timeout(RETRY_PERIOD * 2, self.try_hold());
-            let held = tokio::select! {
-                () = &mut stop => {
-                    self.release(renewed.is_some()).await;
-                    return Ok(());
-                }
-                attempt = attempt => attempt,
+            let now = Instant::now();
+            let give_up = end.unwrap_or(now + RENEW_DEADLINE);
+            let answer_by = give_up.min(now + REQUEST_TIMEOUT);
+            let attempt = tokio::select! {
+                () = &mut stop => return self.release(end.is_some()).await,
+                attempt = tokio::time::timeout_at(answer_by, self.attempt()) => attempt,
             };
-            match held {
-                Ok(Ok(true)) => {
-                    renewed = Some(Instant::now());
-                    if !self.leads.send_replace(true) {
+            match attempt {
+                Ok(Ok(Attempt::Held)) => {
+                    if end.replace(now + RENEW_DEADLINE).is_none() {
                         tracing::info!(
                             lease = self.name,
                             identity = self.identity,
                             "became leader"
                         );
                     }
+                    self.term.send_replace(Term::Until(now + RENEW_DEADLINE));
                 }
-                Ok(Ok(false)) if renewed.is_some() => return Err(self.lose()),
-                Ok(Ok(false)) => {}
+                Ok(Ok(Attempt::Theirs(holder))) if end.is_some() => {
+                    self.term.send_replace(Term::Follower);
+                    return Err(LeadershipLost::Taken { holder });
+                }
+                Ok(Ok(Attempt::Theirs(_) | Attempt::Contended)) => {}
                 Ok(Err(error)) => {
-                    tracing::warn!(lease = self.name, %error, "lease could not be read or written")
+                    tracing::warn!(lease = self.name, %error, "lease could not be read or written");
                 }
                 Err(_) => tracing::warn!(lease = self.name, "lease request timed out"),
             }
-            if renewed.is_some_and(|at| at.elapsed() > RENEW_DEADLINE) {
-                return Err(self.lose());
-            }
+            let next = Instant::now() + RETRY_PERIOD;
             tokio::select! {
-                () = &mut stop => {
-                    self.release(renewed.is_some()).await;
-                    return Ok(());
-                }
-                () = tokio::time::sleep(RETRY_PERIOD) => {}
+                () = &mut stop => return self.release(end.is_some()).await,
+                () = tokio::time::sleep_until(end.map_or(next, |end| end.min(next))) => {}
+            }
+            if end.is_some_and(|end| Instant::now() >= end) {
+                self.term.send_replace(Term::Follower);
+                return Err(LeadershipLost::NotRenewed);
             }
         }
     }
 
-    fn lose(&self) -> LeadershipLost {
-        self.leads.send_replace(false);
-        LeadershipLost
-    }
-
-    /// Creates, takes over or renews the lease; says whether we hold it.
-    async fn try_hold(&mut self) -> Result<bool, kube::Error> {
+    /// Creates, takes over or renews the lease.
+    async fn attempt(&mut self) -> Result<Attempt, kube::Error> {
         let Some(mut lease) = self.leases.get_opt(&self.name).await? else {
             let lease = Lease {
                 metadata: ObjectMeta {
@@ -151,33 +184,25 @@ impl Elector {
                 },
                 spec: Some(self.record(None)),
             };
-            return absorb_conflict(self.leases.create(&PostParams::default(), &lease).await);
+            return written(self.leases.create(&PostParams::default(), &lease).await);
         };
-        let ours = lease
-            .spec
-            .as_ref()
-            .and_then(|s| s.holder_identity.as_deref())
-            == Some(&self.identity);
-        if !ours && !self.has_expired(&lease) {
-            return Ok(false);
+        let holder = holder(&lease);
+        if holder != self.identity && !self.has_expired(&lease) {
+            return Ok(Attempt::Theirs(holder.to_owned()));
         }
         lease.spec = Some(self.record(lease.spec.as_ref()));
-        absorb_conflict(
-            self.leases
-                .replace(&self.name, &PostParams::default(), &lease)
-                .await,
-        )
+        let replaced = self
+            .leases
+            .replace(&self.name, &PostParams::default(), &lease)
+            .await;
+        written(replaced)
     }
 
     fn has_expired(&mut self, lease: &Lease) -> bool {
-        let spec = lease.spec.as_ref();
-        if spec
-            .and_then(|spec| spec.holder_identity.as_deref())
-            .unwrap_or_default()
-            .is_empty()
-        {
+        if holder(lease).is_empty() {
             return true;
         }
+        let spec = lease.spec.as_ref();
         let now = Instant::now();
         let since = match &self.observed {
             Some((seen, since)) if seen.as_ref() == spec => *since,
@@ -217,20 +242,16 @@ impl Elector {
     }
 
     /// Gives the lease back, so that the next leader need not wait for it to expire.
-    async fn release(&self, held: bool) {
-        self.leads.send_replace(false);
+    async fn release(&self, held: bool) -> Result<(), LeadershipLost> {
+        self.term.send_replace(Term::Follower);
         if !held {
-            return;
+            return Ok(());
         }
         let released = async {
             let Some(mut lease) = self.leases.get_opt(&self.name).await? else {
                 return Ok(());
             };
-            let ours = lease
-                .spec
-                .as_ref()
-                .and_then(|s| s.holder_identity.as_deref())
-                == Some(&self.identity);
+            let ours = holder(&lease) == self.identity;
             if let Some(spec) = lease.spec.as_mut().filter(|_| ours) {
                 spec.holder_identity = Some(String::new());
                 spec.lease_duration_seconds = Some(1);
@@ -245,14 +266,24 @@ impl Elector {
             Ok(Err(error)) => tracing::warn!(%error, "lease could not be released"),
             Err(_) => tracing::warn!("releasing the lease timed out"),
         }
+        Ok(())
     }
 }
 
-/// Somebody else wrote first: not held, and no error.
-fn absorb_conflict<T>(result: Result<T, kube::Error>) -> Result<bool, kube::Error> {
+fn holder(lease: &Lease) -> &str {
+    let spec = lease.spec.as_ref();
+    spec.and_then(|spec| spec.holder_identity.as_deref())
+        .unwrap_or_default()
+}
+
+/// A conflict means that somebody else wrote first, which is no error.
+fn written(result: Result<Lease, kube::Error>) -> Result<Attempt, kube::Error> {
     match result {
-        Ok(_) => Ok(true),
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+        Ok(_) => Ok(Attempt::Held),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(Attempt::Contended),
         Err(error) => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests;
