@@ -131,11 +131,11 @@ impl Context {
     fn start_inputs(&self, pods_done: watch::Sender<bool>, tasks: &mut JoinSet<()>) {
         let (context, api) = (self.clone(), Api::<Pod>::all(self.client.clone()));
         tasks.spawn(watch_only(api, pods_done, move |change| {
-            context.ingest_pod(&change)
+            context.ingest_pod(&change);
         }));
         let (context, api) = (self.clone(), Api::<DaemonSet>::all(self.client.clone()));
         tasks.spawn(watch_only(api, watch::Sender::new(false), move |change| {
-            context.ingest_daemon_set(&change)
+            context.ingest_daemon_set(&change);
         }));
         self.watch_owner::<ReplicaSet>(wanted_by_replica_set, tasks);
         self.watch_owner::<StatefulSet>(wanted_by_stateful_set, tasks);
@@ -145,18 +145,18 @@ impl Context {
             Api::<PersistentVolumeClaim>::all(self.client.clone()),
         );
         tasks.spawn(watch_only(api, watch::Sender::new(false), move |change| {
-            context.ingest_volume_claim(&change)
+            context.ingest_volume_claim(&change);
         }));
         let (context, api) = (
             self.clone(),
             Api::<PersistentVolume>::all(self.client.clone()),
         );
         tasks.spawn(watch_only(api, watch::Sender::new(false), move |change| {
-            context.ingest_volume(&change)
+            context.ingest_volume(&change);
         }));
         let (context, api) = (self.clone(), Api::<StorageClass>::all(self.client.clone()));
         tasks.spawn(watch_only(api, watch::Sender::new(false), move |change| {
-            context.ingest_storage_class(&change)
+            context.ingest_storage_class(&change);
         }));
     }
 

@@ -102,7 +102,7 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Kind<K> {
         let everything = || {
             self.list()
                 .iter()
-                .for_each(|object| each(&key_of(&**object)))
+                .for_each(|object| each(&key_of(&**object)));
         };
         everything();
         loop {
@@ -173,7 +173,7 @@ where
         drive(api, |event, listed| {
             match event {
                 watcher::Event::Apply(object) | watcher::Event::InitApply(object) => {
-                    ingest(Change::Applied(object))
+                    ingest(Change::Applied(object));
                 }
                 watcher::Event::Delete(object) => ingest(Change::Deleted(object)),
                 watcher::Event::InitDone => ingest(Change::Listed(listed)),
@@ -215,7 +215,7 @@ pub async fn watch_only<K>(
 {
     drive(api, |event, listed| match event {
         watcher::Event::Apply(object) | watcher::Event::InitApply(object) => {
-            ingest(Change::Applied(object))
+            ingest(Change::Applied(object));
         }
         watcher::Event::Delete(object) => ingest(Change::Deleted(object)),
         watcher::Event::InitDone => {

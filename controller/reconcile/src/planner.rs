@@ -23,6 +23,8 @@ use crate::{
 const KEPT: usize = 20;
 /// Pods that wait are looked at again at least this often.
 const RETRY: Duration = Duration::from_secs(10);
+/// The same when a NodeClaim could not be created: the API server is rarely away for long.
+const RETRY_FAILED: Duration = Duration::from_secs(1);
 
 /// A plan that was made, for people.
 #[derive(Clone, Debug)]
@@ -109,10 +111,21 @@ impl Planner {
                 return;
             }
             Decision::WaitUntil(due) => until(now, due),
-            Decision::Closed => RETRY,
+            Decision::Closed => self.until_retry(),
         };
-        let news = self.context.arrivals.notified();
-        let _ = tokio::time::timeout(wait.min(RETRY), news).await;
+        let led = self.led;
+        tokio::select! {
+            () = self.context.arrivals.notified() => {}
+            // A new leader plans at once what waited for it.
+            () = self.context.leadership.acquired(), if !led => {}
+            () = tokio::time::sleep(wait.min(RETRY)) => {}
+        }
+    }
+
+    fn until_retry(&self) -> Duration {
+        let wait = self.retry_at.saturating_duration_since(Instant::now());
+        // Past: nothing waits, or it would have been planned again.
+        if wait.is_zero() { RETRY } else { wait }
     }
 
     fn note_arrivals(&mut self, now: Timestamp) {
@@ -164,7 +177,12 @@ impl Planner {
             executor::withdraw_idle_claims(context, snapshot.taken_at).await;
         }
         self.unplaced = !solution.plan.unschedulable.is_empty() || outcome.failed > 0;
-        self.retry_at = Instant::now() + RETRY;
+        let retry = if outcome.failed > 0 {
+            RETRY_FAILED
+        } else {
+            RETRY
+        };
+        self.retry_at = Instant::now() + retry;
         self.record(
             &snapshot,
             &solution,

@@ -337,12 +337,8 @@ fn a_nomination_of_a_nodeclaim_holds_for_its_node_until_it_expires() {
     state.apply_node(&typed(&node(1, true, true))).unwrap();
     let until = |state: &mut ClusterState, now| {
         let (snapshot, _) = state.snapshot(Timestamp(now), true, |_| [].into());
-        let nominated = snapshot
-            .nodes
-            .iter()
-            .next()
-            .and_then(|node| node.nominated_until);
-        nominated
+        let node = snapshot.nodes.get(0).map(Arc::clone);
+        node.and_then(|node| node.nominated_until)
     };
     assert_eq!(until(&mut state, 0), Some(Timestamp(100)));
     assert_eq!(until(&mut state, 100), None);

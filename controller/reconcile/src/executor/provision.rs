@@ -332,7 +332,7 @@ pub async fn withdraw_idle_claims(context: &Context, snapshot_taken: Timestamp) 
             // It changed or is gone: the next pass sees.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
             Err(error) => {
-                tracing::warn!(nodeclaim = name, %error, "nodeclaim could not be withdrawn")
+                tracing::warn!(nodeclaim = name, %error, "nodeclaim could not be withdrawn");
             }
         }
     }
