@@ -20,7 +20,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 PROGRAMS := $(TARGET)/debug
 
 # Options of the targets; `make help` explains them.
-CONTROL_PLANE ?= embedded
+CONTROL_PLANE ?= real
 ARGS ?=
 TEST ?=
 FUZZ_SECONDS ?= 60
@@ -30,7 +30,7 @@ FUZZ_SECONDS ?= 60
 # the smallest.
 BUILD_PROGRAMS := $(CARGO) build --workspace --bins --test tidy
 
-.PHONY: help demo test check bench bench-burst ci control-plane crds fuzz
+.PHONY: help demo test check ci control-plane crds fuzz
 .PHONY: programs t fmt doc deny tools
 
 help: ## Show this text
@@ -39,8 +39,8 @@ help: ## Show this text
 	@awk -F ' ## ' '/^[a-z-]+:.* ## / { split($$1, t, ":"); printf "  %-14s %s\n", t[1], $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo 'variables:'
-	@echo '  CONTROL_PLANE  of demo and bench-burst: embedded (default; Rust is all it needs) or'
-	@echo '                 real (etcd, kube-apiserver, kube-controller-manager, kube-scheduler; Go)'
+	@echo '  CONTROL_PLANE  of demo: real (default; etcd, kube-apiserver, kube-controller-manager and'
+	@echo '                 kube-scheduler, built by Go); embedded is not part of this version (D-014)'
 	@echo '  ARGS           more arguments for the program that runs, for example ARGS=--help'
 	@echo '  TEST           of t: the test target, for example make t TEST=apiserver ARGS=restart'
 	@echo '  FUZZ_SECONDS   of fuzz: for how long, default 60'
@@ -121,18 +121,6 @@ ci: export CARGO_INCREMENTAL = 0
 ci: ## Exactly what CI runs: check, then test
 	$(MAKE) check
 	$(MAKE) test
-
-# --- measure -----------------------------------------------------------------------------
-
-# The core's benchmark needs no AWS crate, so this is the one place for -p: a selection of
-# its own that is cheap.
-bench: ## Solve time by number of pods, beside the naive reference
-	$(CARGO) bench --profile release-lite -p millwright-scheduling --bench solve -- $(ARGS)
-
-bench-burst: CONTROL_PLANE = real
-bench-burst: control-plane-program ## Bursts of pods on the real control plane: the timeline as table and plot
-	$(CARGO) build --workspace --bins --profile release-lite
-	@$(CONTROL_PLANE_ENVIRONMENT) $(TARGET)/release-lite/millwright-loadtest bench-burst $(ARGS)
 
 # --- generate ----------------------------------------------------------------------------
 

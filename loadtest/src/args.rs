@@ -25,7 +25,7 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
     /// The Kubernetes API to run on.
-    #[arg(long, value_enum, default_value = "embedded")]
+    #[arg(long, value_enum, default_value = "real")]
     pub(crate) control_plane: ControlPlane,
     /// Use the cluster of this kubeconfig, with simulated machines.
     #[arg(long, value_name = "FILE")]

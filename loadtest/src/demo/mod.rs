@@ -1,4 +1,4 @@
-//! `millwright-loadtest demo`: the main job on embedded parts, as a story in three acts.
+//! `millwright-loadtest demo`: the main job on loopback, as a story in three acts.
 //!
 //! The controller is its own binary and its real code path: Kubernetes through `kube`, AWS through the
 //! SDK. Only what stands around it is simulated.
