@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::Event;
 use kube::{Api, api::ListParams};
 use millwright_api::{Ec2NodeClass, conditions::Conditioned as _};
-use millwright_sim::aws::PoolPattern;
+use millwright_sim::aws::{Fault, FaultKind, PoolPattern};
 use millwright_tests::{Component, eventually};
 use serde_json::json;
 
@@ -102,18 +102,33 @@ async fn the_controller_dies_between_the_launch_and_its_record_and_nothing_is_la
     let Some(fleet) = Fleet::start(|_| {}).await? else {
         return Ok(());
     };
-    // Calls are answered a moment after they took effect: the moment in which the controller dies.
+    fleet.node_class("default", "e2e").await?;
+    fleet.node_pool("pool", "default", 8, json!({})).await?;
+    let mut first = fleet.controller("controller")?;
+    let classes: Api<Ec2NodeClass> = Api::all(fleet.client.clone());
+    eventually("the class is ready", Duration::from_secs(60), async || {
+        let class = classes.get("default").await?;
+        ensure!(class.is_ready_now(), "{:?}", class.conditions());
+        Ok(())
+    })
+    .await;
+    // Launches take effect, but nobody hears the answer: the state in which the controller dies.
+    let lost = Fault {
+        action: "CreateFleet".to_owned(),
+        kind: FaultKind::LoseAnswer,
+        times: 3,
+    };
+    ensure!(
+        fleet.aws.world().fail_next(lost),
+        "the simulated AWS does not know the fault"
+    );
     fleet
-        .aws
-        .world()
-        .set_latency("CreateFleet", Duration::from_millis(1500));
-    let mut first = scaled_up(&fleet).await?;
+        .deployment("work", PODS, "1", "1Gi", json!({}))
+        .await?;
     let launched = eventually(
         "instances exist and no nodeclaim knows of them",
         Duration::from_secs(60),
         async || {
-            let calls = fleet.aws.world().calls();
-            let fleets = calls.get("CreateFleet").context("no CreateFleet yet")?;
             let unwritten = fleet
                 .claims()
                 .await?
@@ -121,7 +136,7 @@ async fn the_controller_dies_between_the_launch_and_its_record_and_nothing_is_la
                 .all(|c| c.status.as_ref().is_none_or(|s| s.provider_id.is_empty()));
             ensure!(
                 fleet.alive() > 0 && unwritten,
-                "{fleets:?}, {} instances",
+                "{} instances",
                 fleet.alive()
             );
             Ok(fleet.alive())
@@ -129,7 +144,6 @@ async fn the_controller_dies_between_the_launch_and_its_record_and_nothing_is_la
     )
     .await;
     first.kill()?;
-    fleet.aws.world().set_latency("CreateFleet", Duration::ZERO);
     let _second = fleet.controller("second")?;
     settled(&fleet).await?;
     ensure!(

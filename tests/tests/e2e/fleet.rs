@@ -21,9 +21,7 @@ use millwright_sim::{
     aws::{AwsSim, AwsSimConfig, AwsSimHandle, Timing},
     kubelet::{KubeletConfig, Kubelets},
 };
-use millwright_tests::{
-    ControlPlane, ControlPlaneOptions, Service, eventually, tools,
-};
+use millwright_tests::{ControlPlane, ControlPlaneOptions, Service, eventually, tools};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
 
