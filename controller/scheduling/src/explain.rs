@@ -104,7 +104,12 @@ impl Explainer<'_> {
                 format!("taint {taint} is not tolerated"),
             );
         }
-        let Some(wanted) = &problem.shapes.wanted[shape.requirements as usize].planned else {
+        let wanted = &problem.shapes.wanted[shape.requirements as usize];
+        if let Some(key) = &wanted.contradiction {
+            let detail = format!("the pod's own requirements leave no value for label {key}");
+            return (RefusalKind::Requirements, detail);
+        }
+        let Some(wanted) = &wanted.planned else {
             let detail = "the pod asks for the host name of a node, which a new node cannot have";
             return (RefusalKind::Requirements, detail.to_owned());
         };

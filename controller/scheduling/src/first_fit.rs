@@ -64,6 +64,8 @@ struct Prospects {
     cursor: usize,
     /// Planned nodes that lack a label which another pod may define, with their signature then.
     deferred: Vec<(u32, SignatureOrd)>,
+    /// Whether a template lacks a label that another pod may define.
+    waits: bool,
     /// Whether nothing can ever take it again.
     exhausted: bool,
 }
@@ -207,7 +209,7 @@ impl<'p, 's> FirstFit<'p, 's> {
                 return true;
             }
             let prospects = &mut self.prospects[shape as usize];
-            prospects.exhausted = prospects.deferred.is_empty();
+            prospects.exhausted = prospects.deferred.is_empty() && !prospects.waits;
         }
         false
     }
@@ -338,8 +340,13 @@ impl<'p, 's> FirstFit<'p, 's> {
             let Some(root) = self.open(template) else {
                 continue;
             };
-            let Join::Into(joined) = self.signatures.join(root, shape.requirements) else {
-                continue;
+            let joined = match self.signatures.join(root, shape.requirements) {
+                Join::Into(joined) => joined,
+                Join::NotYet => {
+                    self.prospects[ordinal as usize].waits = true;
+                    continue;
+                }
+                Join::Never | Join::Unknown => continue,
             };
             let nothing = vec![0; self.stride];
             if !self.signatures.has_room(joined, &nothing, &shape.requests) {

@@ -187,13 +187,11 @@ impl<'a> Problem<'a> {
     }
 
     fn labels_satisfy(&self, kind: KindOrd, wanted: RequirementsOrd) -> bool {
-        let wanted = &self.shapes.wanted[wanted as usize].all;
+        let wanted = &self.shapes.wanted[wanted as usize];
         // A label that the node lacks is no value: nothing may be undefined.
-        wanted.is_empty()
-            || self.existing.kinds[kind as usize]
-                .labels
-                .compatible(wanted, |_| false)
-                .is_ok()
+        let labels = &self.existing.kinds[kind as usize].labels;
+        wanted.contradiction.is_none()
+            && (wanted.all.is_empty() || labels.compatible(&wanted.all, |_| false).is_ok())
     }
 
     /// The node that an earlier plan gave to a pod, if it is still there.

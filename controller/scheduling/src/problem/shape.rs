@@ -50,21 +50,50 @@ pub(crate) struct Class<'a> {
 pub(crate) struct Wanted {
     /// All of them, host name included: what a node with labels must satisfy.
     pub(crate) all: Requirements,
-    /// Without the host name: what a node to be made must satisfy. `None` when the host name
-    /// asked for rules out every node that does not exist yet.
+    /// Without the host name: what a node to be made must satisfy. `None` when no node to be made
+    /// can: the host name asked for rules out every node that does not exist yet, or the
+    /// requirements contradict each other.
     pub(crate) planned: Option<Requirements>,
+    /// A key on which the requirements contradict each other.
+    pub(crate) contradiction: Option<Name>,
 }
 
 impl Wanted {
-    fn new(all: Requirements) -> Self {
-        let mut planned = all.clone();
+    fn new(wish: Wish) -> Self {
+        let mut planned = wish.requirements.clone();
         // A planned node has a name that no pod can know.
-        let possible = planned
-            .remove(labels::HOSTNAME)
-            .is_none_or(|host| host.has("hostname-placeholder"));
+        let host = planned.remove(labels::HOSTNAME);
+        let possible = host.is_none_or(|host| host.has("hostname-placeholder"));
         Self {
-            all,
-            planned: possible.then_some(planned),
+            all: wish.requirements,
+            planned: (possible && wish.contradiction.is_none()).then_some(planned),
+            contradiction: wish.contradiction,
+        }
+    }
+}
+
+/// What a pod wants of labels at one stage of relaxation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Wish {
+    requirements: Requirements,
+    /// A key that is asked to have a value, and is left with none. An empty intersection reads
+    /// like `DoesNotExist`, which a node without the label would satisfy.
+    ///
+    /// Differs: Karpenter places such a pod on a node without the label, where it cannot run.
+    contradiction: Option<Name>,
+}
+
+impl Wish {
+    fn add(&mut self, requirement: &Requirement) {
+        let needs_value = !requirement.allows_absence();
+        let had_value = self
+            .requirements
+            .get(requirement.key())
+            .is_some_and(|own| !own.allows_absence());
+        self.requirements.add(requirement.clone());
+        let left = self.requirements.get(requirement.key());
+        if (needs_value || had_value) && left.is_some_and(Requirement::is_empty) {
+            self.contradiction = Some(requirement.key().clone());
         }
     }
 }
@@ -87,7 +116,7 @@ pub(crate) struct Shapes {
     /// such a pod defines the key on a planned node.
     pub(crate) definable: FxHashSet<Name>,
     shape_index: FxHashMap<Shape, ShapeOrd>,
-    wanted_index: FxHashMap<Requirements, RequirementsOrd>,
+    wanted_index: FxHashMap<Wish, RequirementsOrd>,
     tolerance_index: FxHashMap<Tolerance, ToleranceOrd>,
 }
 
@@ -134,19 +163,19 @@ impl Shapes {
         })
     }
 
-    fn wanted(&mut self, requirements: Requirements) -> RequirementsOrd {
-        if let Some(known) = self.wanted_index.get(&requirements) {
+    fn wanted(&mut self, wish: Wish) -> RequirementsOrd {
+        if let Some(known) = self.wanted_index.get(&wish) {
             return *known;
         }
-        for requirement in requirements.iter() {
+        for requirement in wish.requirements.iter() {
             let absent = requirement.allows_absence() && requirement.is_complement();
             if absent && !labels::is_well_known(requirement.key()) {
                 self.definable.insert(requirement.key().clone());
             }
         }
         let next = ord(self.wanted.len());
-        self.wanted.push(Wanted::new(requirements.clone()));
-        self.wanted_index.insert(requirements, next);
+        self.wanted.push(Wanted::new(wish.clone()));
+        self.wanted_index.insert(wish, next);
         next
     }
 
@@ -185,15 +214,17 @@ impl Shapes {
 }
 
 /// The requirement sets that a pod asks for, most wanted first; never empty.
-fn wishes(spec: &PodSpec, policy: PreferencePolicy) -> Vec<Requirements> {
-    let selector = Requirements::from_labels(spec.node_selector.iter().map(|(k, v)| (k, v)));
+fn wishes(spec: &PodSpec, policy: PreferencePolicy) -> Vec<Wish> {
     let with = |terms: &[&[Requirement]]| {
-        let mut all = selector.clone();
+        let mut wish = Wish::default();
+        for (key, value) in &spec.node_selector {
+            wish.add(&Requirement::label(key, value));
+        }
         terms
             .iter()
-            .flat_map(|t| t.iter())
-            .for_each(|requirement| all.add(requirement.clone()));
-        all
+            .flat_map(|term| term.iter())
+            .for_each(|requirement| wish.add(requirement));
+        wish
     };
     let mut preferred: Vec<&(u32, Vec<Requirement>)> = match policy {
         PreferencePolicy::Respect => spec.preferred_terms.iter().collect(),
@@ -201,10 +232,10 @@ fn wishes(spec: &PodSpec, policy: PreferencePolicy) -> Vec<Requirements> {
     };
     // Stable: equal weights keep the order of the manifest.
     preferred.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight));
-    let heaviest = preferred.first().map_or(&[][..], |(_, term)| term);
     let none: &[Requirement] = &[];
+    let heaviest = preferred.first().map_or(none, |(_, term)| term);
     let last = spec.required_terms.last().map_or(none, Vec::as_slice);
-    let mut wishes: Vec<Requirements> = spec
+    let mut wishes: Vec<Wish> = spec
         .required_terms
         .iter()
         .map(|term| with(&[term, heaviest]))
