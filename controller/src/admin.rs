@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use anyhow::Context as _;
 use axum::{Router, http::StatusCode, response::IntoResponse, routing::get};
+use millwright_model::ResourceName;
 use millwright_reconcile::{Context, planner::PlanLog};
 use millwright_telemetry::{self as telemetry, Metrics};
 use serde_json::{Value, json};
@@ -27,6 +28,7 @@ pub(crate) async fn serve(
         async move {
             telemetry::cluster_synced(seen.is_synced(), seen.nodes.list().len());
             telemetry::leading(seen.leadership.is_leader());
+            measure_pools(&seen);
             metrics.map(|metrics| metrics.render()).unwrap_or_default()
         }
     };
@@ -64,6 +66,35 @@ pub(crate) async fn serve(
         });
     }
     Ok(())
+}
+
+/// Limits and usage of every NodePool.
+fn measure_pools(context: &Context) {
+    for pool in context.node_pools.list() {
+        let name = pool.metadata.name.as_deref().unwrap_or_default();
+        let limits = millwright_state::convert::resources(&pool.spec.limits, "spec.limits")
+            .unwrap_or_default();
+        let usage = context.state().usage(name);
+        let unlimited = usage.iter().map(|(resource, _)| resource);
+        for resource in limits.iter().map(|(resource, _)| resource).chain(unlimited) {
+            let limit = limits
+                .find(resource)
+                .map(|amount| base_units(resource, amount));
+            let used = base_units(resource, usage.get(resource));
+            telemetry::nodepool_resource(name, resource.as_str(), limit, used);
+        }
+    }
+}
+
+/// Cores instead of thousandths; all else is in base units already.
+#[expect(clippy::cast_precision_loss, reason = "metrics are floats")]
+fn base_units(resource: &ResourceName, amount: i64) -> f64 {
+    let amount = amount as f64;
+    if *resource == ResourceName::Cpu {
+        amount / 1000.0
+    } else {
+        amount
+    }
 }
 
 fn plan(record: &millwright_reconcile::planner::PlanRecord) -> Value {

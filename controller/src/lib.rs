@@ -15,9 +15,10 @@ use millwright_reconcile::{
     Context, controllers,
     events::{Recorder, write_events},
     leader::{Elector, Leadership},
+    metered::Metered,
     planner::{self, PlanLog},
 };
-use millwright_telemetry::Metrics;
+use millwright_telemetry::{self as telemetry, Metrics};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -41,6 +42,7 @@ pub async fn run(
     let (recorder, queue) = Recorder::new();
     tasks.spawn(write_events(client.clone(), host.clone(), queue));
     let (elector, leadership) = election(arguments, &client, &host);
+    let provider: Arc<dyn Provider> = Arc::new(Metered::new(provider));
     let context = Context::start(
         client,
         provider.clone(),
@@ -56,7 +58,7 @@ pub async fn run(
         at(arguments.health_probe_port),
         &context,
         plans.clone(),
-        Metrics::install(),
+        install_metrics(),
         &mut tasks,
     )
     .await?;
@@ -84,6 +86,16 @@ pub async fn run(
             anyhow::bail!("a task ended unexpectedly")
         }
     }
+}
+
+fn install_metrics() -> Option<Metrics> {
+    let metrics = Metrics::install();
+    telemetry::build(
+        env!("CARGO_PKG_VERSION"),
+        env!("CARGO_PKG_RUST_VERSION"),
+        option_env!("MILLWRIGHT_COMMIT").unwrap_or("unknown"),
+    );
+    metrics
 }
 
 fn election(arguments: &Arguments, client: &Client, host: &str) -> (Option<Elector>, Leadership) {

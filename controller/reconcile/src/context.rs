@@ -1,8 +1,11 @@
 //! What every controller needs: the watched kinds, the state, the cloud, and who may write.
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use k8s_openapi::api::{
@@ -19,6 +22,7 @@ use millwright_model::{PodKey, Timestamp, instance_type::InstanceTypes};
 use millwright_state::{
     ClusterState, wanted_by_job, wanted_by_replica_set, wanted_by_stateful_set,
 };
+use millwright_telemetry as telemetry;
 use tokio::{
     sync::{Notify, watch},
     task::JoinSet,
@@ -36,6 +40,17 @@ use crate::{
 #[must_use]
 pub fn now() -> Timestamp {
     Timestamp(jiff::Timestamp::now().as_millisecond())
+}
+
+/// Time from a pod's creation to its binding, by the API server's clock.
+fn bound_after(pod: &Pod) -> Option<Duration> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let scheduled = conditions
+        .iter()
+        .find(|condition| condition.type_ == "PodScheduled" && condition.status == "True")?;
+    let bound = scheduled.last_transition_time.as_ref()?.0;
+    let created = pod.metadata.creation_timestamp.as_ref()?.0;
+    Duration::try_from(bound.duration_since(created)).ok()
 }
 
 /// Shared by all controllers. Clones share everything.
@@ -245,8 +260,14 @@ impl Context {
         match change {
             Change::Applied(pod) => {
                 self.bound_pods.apply(pod);
-                if self.state().apply_pod(pod) {
+                let news = self.state().apply_pod(pod);
+                if news.began_to_wait {
                     self.arrivals.notify_one();
+                }
+                if news.was_bound
+                    && let Some(took) = bound_after(pod)
+                {
+                    telemetry::pod_bound(took);
                 }
             }
             Change::Deleted(pod) => {

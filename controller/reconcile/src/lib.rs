@@ -13,6 +13,7 @@ pub mod events;
 pub mod executor;
 pub mod hub;
 pub mod leader;
+pub mod metered;
 pub mod planner;
 pub mod settings;
 pub mod workqueue;

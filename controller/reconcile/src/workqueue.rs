@@ -13,10 +13,15 @@ use std::{
     time::Duration,
 };
 
+use millwright_telemetry::{self as telemetry, Reconciled};
 use tokio::{sync::Notify, task::JoinSet, time::Instant};
 
 /// First and largest delay after failures of one key; each failure doubles it.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
+
+/// How often the metrics of a queue that works are brought up to date even if nothing happens, so
+/// that a worker that hangs shows.
+const MEASURE: Duration = Duration::from_secs(5);
 
 /// What a worker wants next for its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,10 +47,14 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    ready: VecDeque<String>,
+    /// The queue's name.
+    name: &'static str,
+    /// Keys, and since when they are here.
+    ready: VecDeque<(String, Instant)>,
     /// Keys in `ready`.
     queued: HashSet<String>,
-    working: HashSet<String>,
+    /// Keys that are worked on, and since when.
+    working: HashMap<String, Instant>,
     /// Keys that changed while they were worked on.
     again: HashSet<String>,
     /// Due times, soonest first; `due` is the truth, the heap may hold outdated entries.
@@ -56,12 +65,38 @@ struct State {
 
 impl State {
     fn push(&mut self, key: String) {
-        if self.working.contains(&key) {
+        if self.working.contains_key(&key) {
             self.again.insert(key);
         } else if self.queued.insert(key.clone()) {
             self.due.remove(&key);
-            self.ready.push_back(key);
+            self.ready.push_back((key, Instant::now()));
+            telemetry::queue_added(self.name);
         }
+    }
+
+    /// Takes the next key to work on.
+    fn pop(&mut self, now: Instant) -> Option<String> {
+        let (key, since) = self.ready.pop_front()?;
+        self.queued.remove(&key);
+        self.working.insert(key.clone(), now);
+        telemetry::work_began(self.name, now.duration_since(since));
+        Some(key)
+    }
+
+    fn measure(&self, now: Instant) {
+        let ages = || {
+            self.working
+                .values()
+                .map(|since| now.duration_since(*since))
+        };
+        let longest = ages().max().unwrap_or_default();
+        telemetry::queue_state(
+            self.name,
+            self.ready.len(),
+            self.working.len(),
+            ages().sum(),
+            longest,
+        );
     }
 
     fn push_after(&mut self, key: String, at: Instant) {
@@ -89,8 +124,10 @@ impl State {
         None
     }
 
-    fn finish<E>(&mut self, key: String, now: Instant, result: &Result<Next, E>) {
-        self.working.remove(&key);
+    fn finish<E>(&mut self, key: String, now: Instant, result: &Result<Next, E>, end: Reconciled) {
+        if let Some(since) = self.working.remove(&key) {
+            telemetry::work_ended(self.name, now.duration_since(since), end);
+        }
         let delay = match result {
             Ok(next) => {
                 self.failures.remove(&key);
@@ -121,9 +158,16 @@ impl WorkQueue {
     /// An empty queue; the name appears in logs and metrics.
     #[must_use]
     pub fn new(name: &'static str) -> Self {
+        let state = State {
+            name,
+            ..State::default()
+        };
         Self {
             name,
-            shared: Arc::default(),
+            shared: Arc::new(Shared {
+                state: Mutex::new(state),
+                changed: Notify::new(),
+            }),
         }
     }
 
@@ -168,11 +212,13 @@ impl WorkQueue {
         E: fmt::Display + Send + 'static,
     {
         let mut running: JoinSet<()> = JoinSet::new();
+        telemetry::queue_started(self.name, concurrency);
         tokio::pin!(stop);
         loop {
             let due = self.start(concurrency, &mut running, &work);
+            let measure = (!running.is_empty()).then(|| Instant::now() + MEASURE);
             let timer = async {
-                match due {
+                match due.into_iter().chain(measure).min() {
                     Some(at) => tokio::time::sleep_until(at).await,
                     None => std::future::pending().await,
                 }
@@ -202,13 +248,12 @@ impl WorkQueue {
         E: fmt::Display + Send + 'static,
     {
         let mut state = self.state();
-        let due = state.promote(Instant::now());
+        let now = Instant::now();
+        let due = state.promote(now);
         while running.len() < concurrency {
-            let Some(key) = state.ready.pop_front() else {
+            let Some(key) = state.pop(now) else {
                 break;
             };
-            state.queued.remove(&key);
-            state.working.insert(key.clone());
             let queue = self.clone();
             let task = work(key.clone());
             running.spawn(async move {
@@ -221,6 +266,7 @@ impl WorkQueue {
                 guard.finish(&result);
             });
         }
+        state.measure(now);
         due
     }
 
@@ -244,7 +290,12 @@ impl Guard {
         if let Err(error) = result {
             tracing::warn!(controller = self.queue.name, key, %error, "reconcile failed, will retry");
         }
-        self.queue.state().finish(key, Instant::now(), result);
+        let end = match result {
+            Ok(Next::Done) => Reconciled::Success,
+            Ok(Next::After(_)) => Reconciled::RequeueAfter,
+            Err(_) => Reconciled::Error,
+        };
+        self.queue.state().finish(key, Instant::now(), result, end);
         self.queue.shared.changed.notify_one();
     }
 }
@@ -253,7 +304,9 @@ impl Drop for Guard {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
             let panicked: Result<Next, &str> = Err("panicked");
-            self.queue.state().finish(key, Instant::now(), &panicked);
+            let mut state = self.queue.state();
+            state.finish(key, Instant::now(), &panicked, Reconciled::Panic);
+            drop(state);
             self.queue.shared.changed.notify_one();
         }
     }

@@ -21,7 +21,7 @@ use crate::{
     intern::Interner,
     nodes::Nodes,
     owner::{Completeness, Owners},
-    pods::{PodChange, Pods},
+    pods::{PodChange, PodNews, Pods},
 };
 
 /// How long a created NodeClaim is believed in before the watch has shown it.
@@ -57,8 +57,8 @@ struct DaemonEntry {
 }
 
 impl ClusterState {
-    /// Takes in a pod that was added or changed. Says whether a pod began to wait for a place.
-    pub fn apply_pod(&mut self, pod: &Pod) -> bool {
+    /// Takes in a pod that was added or changed.
+    pub fn apply_pod(&mut self, pod: &Pod) -> PodNews {
         let sources = convert::ClaimSources {
             claims: &self.claims,
             volumes: &self.volumes,
@@ -69,7 +69,7 @@ impl ClusterState {
             .apply(pod, sources, &mut self.interner, &mut self.owners);
         self.note_daemon_pod(pod);
         self.touch(&change);
-        change.began_to_wait
+        change.news
     }
 
     /// Takes out a pod.

@@ -20,3 +20,4 @@ pub use cluster::{ClusterState, object_key};
 pub use convert::FieldError;
 pub use intern::Interner;
 pub use owner::{Completeness, wanted_by_job, wanted_by_replica_set, wanted_by_stateful_set};
+pub use pods::PodNews;

@@ -94,13 +94,21 @@ pub(crate) struct Pods {
     owners_of_pods: HashMap<Owner, Arc<Owner>>,
 }
 
+/// What a change of a pod means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PodNews {
+    /// It began to wait for a place.
+    pub began_to_wait: bool,
+    /// It waited, and is bound now.
+    pub was_bound: bool,
+}
+
 /// What a change of a pod touched.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct PodChange {
     /// Nodes whose bound pods changed.
     pub(crate) nodes: Vec<NodeName>,
-    /// Whether a pod began to wait.
-    pub(crate) began_to_wait: bool,
+    pub(crate) news: PodNews,
 }
 
 impl Pods {
@@ -123,14 +131,19 @@ impl Pods {
         entry.resolve(sources);
         let mut change = PodChange {
             nodes: Vec::new(),
-            began_to_wait: entry.is_waiting(),
+            news: PodNews {
+                began_to_wait: entry.is_waiting(),
+                was_bound: false,
+            },
         };
         if let Some(old) = self.entries.get(&key) {
             let same = old.uid == entry.uid && old.role == entry.role && old.spec == entry.spec;
             if same && old.rejections == entry.rejections && old.volumes == entry.volumes {
                 return PodChange::default();
             }
-            change.began_to_wait &= !old.is_waiting() || old.uid != entry.uid;
+            let continues = old.uid == entry.uid && old.is_waiting();
+            change.news.began_to_wait &= !continues;
+            change.news.was_bound = continues && matches!(entry.role, Role::Bound { .. });
             if old.uid == entry.uid && entry.is_waiting() {
                 entry.planned_on.clone_from(&old.planned_on);
             }
@@ -139,7 +152,7 @@ impl Pods {
         if let Role::Bound { node, .. } = &entry.role {
             change.nodes.push(node.clone());
         }
-        self.arrivals += u64::from(change.began_to_wait);
+        self.arrivals += u64::from(change.news.began_to_wait);
         self.insert(key, entry, owners);
         change
     }
@@ -164,7 +177,7 @@ impl Pods {
     pub(crate) fn delete(&mut self, key: &PodKey, owners: &mut Owners) -> PodChange {
         PodChange {
             nodes: self.remove(key, owners).into_iter().collect(),
-            began_to_wait: false,
+            news: PodNews::default(),
         }
     }
 

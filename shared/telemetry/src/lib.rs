@@ -12,6 +12,7 @@
 mod catalogue;
 mod disruption;
 mod tracing_setup;
+mod work;
 
 use std::time::Duration;
 
@@ -21,6 +22,10 @@ pub use disruption::{
     pods_disrupted, validation_failed,
 };
 pub use tracing_setup::{LogFormat, SetupError, init_tracing};
+pub use work::{
+    Reconciled, build, cloud_called, nodepool_resource, pod_bound, queue_added, queue_started,
+    queue_state, work_began, work_ended,
+};
 
 use metrics::{counter, gauge, histogram};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -121,12 +126,6 @@ pub fn node_created(nodepool: &str) {
 /// A Node's object is gone.
 pub fn node_terminated(nodepool: &str) {
     counter!("karpenter_nodes_terminated_total", "nodepool" => nodepool.to_owned()).increment(1);
-}
-
-/// The cloud refused or failed a launch.
-pub fn cloud_error(method: &'static str, reason: &'static str) {
-    counter!("karpenter_cloudprovider_errors_total", "controller" => "nodeclaim.lifecycle", "method" => method, "error" => reason)
-        .increment(1);
 }
 
 /// Whether everything that plans depend on was seen.

@@ -150,7 +150,6 @@ async fn launch(
         }
         Err(error) => error,
     };
-    telemetry::cloud_error("Create", error.reason);
     match react(failure(&error)) {
         Reaction::GiveBack(cause) => give_back(shared, claim, cause, Some(&error))
             .await
