@@ -262,3 +262,6 @@ fn trim<K: Resource>(mut event: watcher::Event<K>) -> watcher::Event<K> {
     }
     event
 }
+
+#[cfg(test)]
+mod tests;
