@@ -38,6 +38,9 @@ pub(crate) fn assemble(
         existing.extend(part.existing);
         failed.extend(part.failed);
         report.incumbent_price_per_hour = report.incumbent_price_per_hour + part.incumbent;
+        report.lower_bound_per_hour = report.lower_bound_per_hour + part.lower_bound;
+        report.steps_used += part.steps;
+        report.budget_exhausted |= part.exhausted;
     }
     claims.sort_by(|a, b| {
         let pool = |draft: &Draft| &problem.pool(draft.template).name;

@@ -38,6 +38,10 @@ pub(crate) struct Drafts {
     pub(crate) failed: Vec<u32>,
     /// Price of the drafts that Karpenter's rules lead to.
     pub(crate) incumbent: NanoDollarsPerHour,
+    pub(crate) lower_bound: NanoDollarsPerHour,
+    /// Steps spent on improving the cost, and whether there were too few.
+    pub(crate) steps: u64,
+    pub(crate) exhausted: bool,
 }
 
 /// A planned node with its pods, before it becomes a draft.

@@ -19,7 +19,6 @@
 
 mod assemble;
 mod bits;
-mod bound;
 mod check;
 mod cost;
 mod digest;
@@ -58,17 +57,6 @@ pub struct Solution {
 /// for the first plan, plus at most [`SolveSettings::step_budget`] steps.
 #[must_use]
 pub fn solve(snapshot: &ClusterSnapshot, settings: &SolveSettings) -> Solution {
-    let first = pass(snapshot, settings);
-    let mut solution = match settings.packing {
-        Packing::Karpenter => first,
-        Packing::Cost => cost::improve(snapshot, settings, first),
-    };
-    solution.report.lower_bound_per_hour = bound::lower_bound(snapshot, &solution.plan);
-    solution
-}
-
-/// One plan by Karpenter's rules.
-fn pass(snapshot: &ClusterSnapshot, settings: &SolveSettings) -> Solution {
     let problem = Problem::new(snapshot, settings);
     let mut signatures = Signatures::new(&problem);
     let (components, stranded) = shard::split(&problem, &mut signatures);
@@ -93,8 +81,12 @@ fn work<'p>(
 ) -> Drafts {
     let packed = FirstFit::new(problem, component, signatures).pack();
     let (bins, mut drafts) = draft::sort_out(component, packed, problem.dimensions.stride());
-    drafts.claims = draft::drafts(problem, signatures, bins);
+    drafts.claims = draft::drafts(problem, signatures, bins.clone());
     drafts.incumbent = price(&drafts.claims);
+    drafts.lower_bound = cost::lower_bound(problem, component, signatures, &bins);
+    if problem.settings.packing == Packing::Cost {
+        cost::improve(problem, signatures, &bins, &mut drafts);
+    }
     drafts
 }
 

@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     bits::TypeSet,
-    problem::{Problem, RequirementsOrd, fits, launchable, ord},
+    problem::{Problem, RequirementsOrd, fits, ord},
 };
 
 pub(crate) type SignatureOrd = u32;
@@ -31,12 +31,16 @@ pub(crate) struct Signature {
     pub(crate) requirements: Requirements,
     /// Types that may be launched, whatever the node holds; never empty.
     pub(crate) types: TypeSet,
+    /// Markets that the requirements allow.
+    pub(crate) markets: Vec<usize>,
     /// Room of the types that no other exceeds, rows.
     frontier: Vec<i64>,
     /// By requirements: what becomes of the node when it takes a pod with them.
     joins: Vec<Join>,
     /// The types by price, filled on first use.
     by_price: Vec<Priced>,
+    /// Least price by type, filled on first use.
+    prices: Vec<NanoDollarsPerHour>,
 }
 
 /// A type with the least that it costs under a signature.
@@ -174,7 +178,9 @@ impl<'p> Signatures<'p> {
         if let Some(known) = self.index.get(&key) {
             return *known;
         }
-        let types = self.types(&key);
+        let catalogue = self.problem.catalogue(template);
+        let markets = catalogue.open_markets(&key.2);
+        let types = self.types(&key, &markets);
         let ordinal = (!types.is_empty()).then(|| {
             let frontier = frontier(self.problem, template, &types);
             self.list.push(Signature {
@@ -182,9 +188,11 @@ impl<'p> Signatures<'p> {
                 opening,
                 requirements: key.2.clone(),
                 types,
+                markets,
                 frontier,
                 joins: vec![Join::Unknown; self.problem.shapes.wanted.len()],
                 by_price: Vec::new(),
+                prices: Vec::new(),
             });
             ord(self.list.len() - 1)
         });
@@ -193,7 +201,7 @@ impl<'p> Signatures<'p> {
     }
 
     /// Types of the opening that the requirements leave and that are offered under them.
-    fn types(&mut self, key: &(usize, OpeningOrd, Requirements)) -> TypeSet {
+    fn types(&mut self, key: &(usize, OpeningOrd, Requirements), markets: &[usize]) -> TypeSet {
         let (template, opening, requirements) = key;
         let at = self.problem.templates[*template].catalogue;
         let catalogue = &self.problem.catalogues[at];
@@ -209,8 +217,8 @@ impl<'p> Signatures<'p> {
             }
         }
         let mut offered = TypeSet::none(catalogue.len());
-        for market in catalogue.open_markets(requirements) {
-            offered.unite(&catalogue.markets[market].types);
+        for market in markets {
+            offered.unite(&catalogue.markets[*market].types);
         }
         types.intersect(&offered);
         types
@@ -232,6 +240,20 @@ impl<'p> Signatures<'p> {
             self.list[signature as usize].by_price = priced;
         }
         &self.list[signature as usize].by_price
+    }
+
+    /// The least that each type of the catalogue costs under the signature;
+    /// [`NanoDollarsPerHour::MAX`] for types that it does not leave.
+    pub(crate) fn prices(&mut self, signature: SignatureOrd) -> &[NanoDollarsPerHour] {
+        if self.list[signature as usize].prices.is_empty() {
+            let len = self.problem.catalogue(self.get(signature).template).len();
+            let mut prices = vec![NanoDollarsPerHour::MAX; len];
+            for priced in self.by_price(signature) {
+                prices[priced.at] = priced.price;
+            }
+            self.list[signature as usize].prices = prices;
+        }
+        &self.list[signature as usize].prices
     }
 
     /// Types of the signature with room for `used`, cheapest first.
@@ -269,9 +291,8 @@ fn frontier(problem: &Problem<'_>, template: usize, types: &TypeSet) -> Vec<i64>
 
 fn price(problem: &Problem<'_>, signature: &Signature) -> Vec<Priced> {
     let catalogue = problem.catalogue(signature.template);
-    let markets = catalogue.open_markets(&signature.requirements);
     let cheapest = |at: usize| {
-        let market = catalogue.cheapest(at, &markets)?;
+        let market = catalogue.cheapest(at, &signature.markets)?;
         Some(Priced {
             price: catalogue.markets[market].prices[at],
             at,
@@ -284,15 +305,4 @@ fn price(problem: &Problem<'_>, signature: &Signature) -> Vec<Priced> {
         a.price.cmp(&b.price).then_with(|| name(a).cmp(name(b)))
     });
     priced
-}
-
-/// Types of a template that `requirements` leave, for explanations.
-pub(crate) fn types_left(
-    problem: &Problem<'_>,
-    template: usize,
-    requirements: &Requirements,
-) -> TypeSet {
-    let mut left = launchable(problem.catalogue(template), requirements);
-    left.intersect(&problem.templates[template].types);
-    left
 }

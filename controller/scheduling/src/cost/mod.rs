@@ -1,120 +1,221 @@
-//! Cost packing, first slice: a portfolio over node sizes, with Karpenter's plan as the floor.
+//! Improving the cost: other nodes for the pods that Karpenter's rules gave new nodes.
 //!
-//! Karpenter's rule lets a NodeClaim grow until only the largest types still hold it, and large types are
-//! seldom the best fit for the last pods of a plan. So the same rules are applied again with types of at
-//! most 4, 8, 16, ... vCPU, and the cheapest plan that places as many pods wins. Never worse than the
-//! first plan, the same constraints, the same checker, no randomness. Duals and column generation come
-//! with the next slice (decision D-013).
+//! Karpenter's rules let a NodeClaim grow until only the largest types still hold it, whatever
+//! they cost. Here the pods on new nodes are packed again, NodePool by NodePool: which pods are
+//! placed, on which existing nodes, in which NodePool and with which of their preferences stays
+//! as it is, so that weights, preferences and taints need no second look. The result replaces the
+//! first plan only if it is cheaper, with and without the charge per node, and keeps the limits.
+//!
+//! Source of the method: Gilmore and Gomory's column generation for cutting stock; ruin and
+//! recreate after Schrimpf et al. (2000).
 
-use std::{collections::BTreeSet, sync::Arc};
+mod bound;
+mod search;
+mod simplex;
+mod yard;
 
-use millwright_model::{
-    CapacityType, ClusterSnapshot, NanoDollarsPerHour, NodePool, Plan, ResourceName,
+use std::collections::BTreeMap;
+
+use millwright_model::NanoDollarsPerHour;
+
+use self::yard::{Pattern, Yard};
+use crate::{
+    draft::{Bin, Draft, Drafts, draft},
+    first_fit::remaining,
+    problem::{Problem, ShapeOrd},
+    signature::Signatures,
 };
 
-use crate::{Solution, pass, settings::SolveSettings};
+pub(crate) use bound::lower_bound;
 
-/// A Spot NodeClaim should be launchable as at least so many types: one pool of capacity may vanish.
-const SPOT_TYPES: usize = 15;
-/// Steps that one pass costs per pod; the default budget stands for about 100 ms.
-const STEPS_PER_POD: u64 = 20;
-
-/// The cheapest of the first plan and the plans for bounded node sizes.
-pub(crate) fn improve(
-    snapshot: &ClusterSnapshot,
-    settings: &SolveSettings,
-    first: Solution,
-) -> Solution {
-    if first.plan.node_claims.is_empty() {
-        return first;
+/// Packs the pods of `bins` again; `drafts.claims` are the drafts of `bins`, one for one.
+pub(crate) fn improve<'p>(
+    problem: &'p Problem<'p>,
+    signatures: &mut Signatures<'p>,
+    bins: &[Bin],
+    drafts: &mut Drafts,
+) {
+    let mut by_template: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (at, bin) in bins.iter().enumerate() {
+        by_template
+            .entry(signatures.get(bin.signature).template)
+            .or_default()
+            .push(at);
     }
-    let floor = first.report.price_per_hour;
-    let flexible = spot_types_min(&first.plan).min(SPOT_TYPES);
-    let cost_of_pass =
-        STEPS_PER_POD.saturating_mul(u64::try_from(snapshot.pods.len()).unwrap_or(u64::MAX));
-    let mut best = first;
-    let mut steps = 0_u64;
-    let mut exhausted = false;
-    for cap in sizes(snapshot) {
-        if steps.saturating_add(cost_of_pass) > settings.step_budget {
-            exhausted = true;
-            break;
+    let mut kept: Vec<Option<Draft>> = std::mem::take(&mut drafts.claims)
+        .into_iter()
+        .map(Some)
+        .collect();
+    let everybody = problem.queue.len().max(1) as u64;
+    for (template, members) in by_template {
+        let pods: usize = members.iter().map(|at| bins[*at].pods.len()).sum();
+        // Shares do not depend on how the work is spread over workers.
+        let budget =
+            u128::from(problem.settings.step_budget) * pods as u128 / u128::from(everybody);
+        let budget = u64::try_from(budget).unwrap_or(u64::MAX);
+        let ours: Vec<&Bin> = members.iter().map(|at| &bins[*at]).collect();
+        let old: Vec<&Draft> = members.iter().filter_map(|at| kept[*at].as_ref()).collect();
+        let mut attempt = Attempt {
+            problem,
+            signatures,
+            template,
+            budget,
+            steps: 0,
+        };
+        let better = attempt.improve(&ours, &old);
+        drafts.steps += attempt.steps;
+        drafts.exhausted |= attempt.steps >= budget;
+        if let Some(better) = better {
+            members.iter().for_each(|at| kept[*at] = None);
+            drafts.claims.extend(better);
         }
-        steps += cost_of_pass;
-        let mut candidate = pass(&bounded(snapshot, cap), settings);
-        let places_as_many = candidate.report.scheduled >= best.report.scheduled;
-        if places_as_many
-            && charged(&candidate, settings) < charged(&best, settings)
-            && candidate.report.price_per_hour <= floor
-            && spot_types_min(&candidate.plan) >= flexible
-        {
-            restore_pools(snapshot, &mut candidate.plan);
-            best = candidate;
+    }
+    drafts.claims.extend(kept.into_iter().flatten());
+}
+
+/// The attempt at one NodePool.
+struct Attempt<'p, 's> {
+    problem: &'p Problem<'p>,
+    signatures: &'s mut Signatures<'p>,
+    template: usize,
+    budget: u64,
+    steps: u64,
+}
+
+/// The pods of each shape, in the order of the queue.
+type Pods = BTreeMap<ShapeOrd, Vec<u32>>;
+
+impl Attempt<'_, '_> {
+    /// Cheaper drafts for the pods of `bins`, whose drafts are `old`; `None` when there are none.
+    fn improve(&mut self, bins: &[&Bin], old: &[&Draft]) -> Option<Vec<Draft>> {
+        let mut pods = Pods::new();
+        for (position, shape) in bins.iter().flat_map(|bin| &bin.pods) {
+            pods.entry(*shape).or_default().push(*position);
         }
-    }
-    best.report.incumbent_price_per_hour = floor;
-    best.report.steps_used = steps;
-    best.report.budget_exhausted = exhausted;
-    best
-}
-
-/// Price with the charge for each node.
-fn charged(solution: &Solution, settings: &SolveSettings) -> NanoDollarsPerHour {
-    let nodes = u64::try_from(solution.report.new_nodes).unwrap_or(u64::MAX);
-    let charge = settings.per_node_charge.0.saturating_mul(nodes);
-    solution.report.price_per_hour + NanoDollarsPerHour(charge)
-}
-
-/// Fewest types of any NodeClaim whose cheapest offering is Spot.
-fn spot_types_min(plan: &Plan) -> usize {
-    let spot = plan
-        .node_claims
-        .iter()
-        .filter(|c| c.cheapest.capacity_type == CapacityType::Spot);
-    spot.map(|claim| claim.instance_types.len())
-        .min()
-        .unwrap_or(usize::MAX)
-}
-
-/// Sizes worth bounding nodes at: distinct vCPU counts, in thousandths, without the largest (that is the
-/// first plan).
-fn sizes(snapshot: &ClusterSnapshot) -> Vec<i64> {
-    let types = snapshot
-        .node_pools
-        .iter()
-        .flat_map(|pool| pool.instance_types.iter());
-    let all: BTreeSet<i64> = types.map(|t| t.capacity.get(&ResourceName::Cpu)).collect();
-    let largest = all.last().copied();
-    all.into_iter()
-        .filter(|size| Some(*size) != largest)
-        .collect()
-}
-
-/// The snapshot with pools that offer only types up to a size.
-fn bounded(snapshot: &ClusterSnapshot, cap: i64) -> ClusterSnapshot {
-    let bound = |pool: &Arc<NodePool>| {
-        let fits =
-            |t: &&Arc<millwright_model::InstanceType>| t.capacity.get(&ResourceName::Cpu) <= cap;
-        Arc::new(NodePool {
-            instance_types: pool.instance_types.iter().filter(fits).cloned().collect(),
-            ..(**pool).clone()
-        })
-    };
-    ClusterSnapshot {
-        node_pools: snapshot.node_pools.iter().map(bound).collect(),
-        ..snapshot.clone()
-    }
-}
-
-/// Proposals name the pools of the snapshot they are for.
-fn restore_pools(snapshot: &ClusterSnapshot, plan: &mut Plan) {
-    for claim in &mut plan.node_claims {
-        if let Some(pool) = snapshot
-            .node_pools
+        pods.values_mut().for_each(|list| list.sort_unstable());
+        // Ordinals of shapes depend on the order of the snapshot; positions in the queue do not.
+        let mut order: Vec<(u32, ShapeOrd, u32)> = pods
             .iter()
-            .find(|pool| pool.name == claim.node_pool.name)
-        {
-            claim.node_pool = Arc::clone(pool);
+            .map(|(shape, list)| (list[0], *shape, crate::problem::ord(list.len())))
+            .collect();
+        order.sort_unstable();
+        let counts: Vec<(ShapeOrd, u32)> = order.iter().map(|(_, s, n)| (*s, *n)).collect();
+        let mut yard = Yard::new(
+            self.problem,
+            self.signatures,
+            self.template,
+            &counts,
+            self.budget,
+        )?;
+        let incumbent = patterns(&mut yard, bins);
+        let found = search::search(&mut yard, &incumbent, self.problem.settings.seed);
+        self.steps = yard.steps;
+        let nodes: Vec<Pattern> = found?.into_iter().map(|(pattern, _)| pattern).collect();
+        let shapes: Vec<ShapeOrd> = counts.iter().map(|(shape, _)| *shape).collect();
+        let new = self.drafts(to_bins(nodes, &shapes, pods))?;
+        self.is_better(&new, old).then_some(new)
+    }
+
+    /// Drafts within the NodePool's limits: with all types that fit, else with no type larger
+    /// than the cheapest.
+    fn drafts(&mut self, bins: Vec<Bin>) -> Option<Vec<Draft>> {
+        let limits = &self.problem.templates[self.template].limits;
+        let whole: Vec<Draft> = bins
+            .iter()
+            .map(|bin| draft(self.problem, self.signatures, bin.clone(), |_| true))
+            .collect();
+        let Some(limits) = limits else {
+            return Some(whole);
+        };
+        if self.within_limits(&whole) {
+            return Some(whole);
         }
+        let mut cut = Vec::with_capacity(bins.len());
+        for (bin, whole) in bins.into_iter().zip(whole) {
+            let cheapest = whole.types.first()?.at;
+            let small = |at: usize| {
+                limits
+                    .resources
+                    .iter()
+                    .all(|l| l.capacity[at] <= l.capacity[cheapest])
+            };
+            cut.push(draft(self.problem, self.signatures, bin, small));
+        }
+        self.within_limits(&cut).then_some(cut)
+    }
+
+    fn within_limits(&self, drafts: &[Draft]) -> bool {
+        let Some(mut left) = remaining(self.problem.templates[self.template].limits.as_ref())
+        else {
+            return true;
+        };
+        for draft in drafts {
+            left.spend(
+                self.problem,
+                self.template,
+                draft.types.iter().map(|priced| priced.at),
+            );
+        }
+        left.nodes.is_none_or(|nodes| nodes >= 0) && left.resources.iter().all(|left| *left >= 0)
+    }
+
+    /// Cheaper with the charge for each node, and not dearer without it.
+    fn is_better(&self, new: &[Draft], old: &[&Draft]) -> bool {
+        let charge = self.problem.settings.per_node_charge.0;
+        let charged = |price: NanoDollarsPerHour, nodes: usize| {
+            u128::from(price.0) + u128::from(charge) * nodes as u128
+        };
+        let price = |types: &Draft| types.types.first().map(|priced| priced.price);
+        let new_price: NanoDollarsPerHour = new.iter().filter_map(price).sum();
+        let old_price: NanoDollarsPerHour = old.iter().filter_map(|draft| price(draft)).sum();
+        new_price <= old_price && charged(new_price, new.len()) < charged(old_price, old.len())
     }
 }
+
+/// The first plan's nodes as patterns; those that are too inflexible are left out.
+fn patterns(yard: &mut Yard<'_, '_>, bins: &[&Bin]) -> Vec<Pattern> {
+    let item_of: BTreeMap<ShapeOrd, usize> = yard
+        .items
+        .iter()
+        .enumerate()
+        .map(|(at, item)| (item.shape, at))
+        .collect();
+    let mut patterns: Vec<Pattern> = Vec::new();
+    for bin in bins {
+        let mut contents: BTreeMap<usize, u32> = BTreeMap::new();
+        for (_, shape) in &bin.pods {
+            *contents.entry(item_of[shape]).or_default() += 1;
+        }
+        let contents = contents.into_iter().collect();
+        let pattern = yard.pattern(bin.signature, bin.used.clone(), contents);
+        patterns.extend(pattern.filter(|pattern| !patterns.contains(pattern)));
+    }
+    patterns
+}
+
+/// Gives patterns their pods. Canonical: dearest first, then by contents.
+fn to_bins(mut nodes: Vec<Pattern>, shapes: &[ShapeOrd], pods: Pods) -> Vec<Bin> {
+    nodes.sort_by(|a, b| (b.price, &a.contents).cmp(&(a.price, &b.contents)));
+    let mut lists: BTreeMap<ShapeOrd, std::vec::IntoIter<u32>> = pods
+        .into_iter()
+        .map(|(shape, list)| (shape, list.into_iter()))
+        .collect();
+    let fill = |pattern: Pattern| {
+        let mut pods: Vec<(u32, ShapeOrd)> = Vec::new();
+        for (item, count) in &pattern.contents {
+            let shape = shapes[*item];
+            if let Some(list) = lists.get_mut(&shape) {
+                pods.extend(list.by_ref().take(*count as usize).map(|pod| (pod, shape)));
+            }
+        }
+        Bin {
+            signature: pattern.signature,
+            used: pattern.used,
+            pods,
+        }
+    };
+    nodes.into_iter().map(fill).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -29,10 +29,6 @@ impl Dimensions {
         self.stride
     }
 
-    pub(crate) fn names(&self) -> &[ResourceName] {
-        &self.names
-    }
-
     /// The row of `resources`; resources without a column are left out.
     pub(crate) fn row(&self, resources: &Resources) -> Vec<i64> {
         let mut row: Vec<i64> = self
