@@ -5,3 +5,6 @@ mod provision;
 
 pub use claim::{LAUNCH_GROUP, node_claim};
 pub use provision::{Provisioned, confirm_claims, provision, withdraw_idle_claims};
+
+#[cfg(test)]
+mod tests;
