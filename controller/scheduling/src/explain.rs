@@ -127,6 +127,9 @@ impl Explainer<'_> {
         if !fitting.is_empty() {
             return (RefusalKind::Limits, self.limits(template, &fitting));
         }
+        // Every node gets these two labels; nobody asked for them.
+        merged.remove(labels::REGISTERED);
+        merged.remove(labels::INITIALIZED);
         let suffix = format!("; requirements={merged}, resources={}", class.spec.requests);
         let (kind, text) = classify(&verdict, &possible);
         let text = match kind {

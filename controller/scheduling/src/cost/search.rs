@@ -15,8 +15,12 @@ use crate::signature::SignatureOrd;
 /// Beyond this many items the dense master program costs more than it brings.
 const ITEMS_MAX: usize = 160;
 /// Rounds of column generation, and columns that join per round.
-const ROUNDS_MAX: usize = 80;
+const ROUNDS_MAX: usize = 200;
 const COLUMNS_PER_ROUND: usize = 24;
+/// A pattern joins when it is worth so much more than its cost; and column generation ends after so
+/// many rounds in which none was.
+const RATE_MIN: f64 = 1.000_01;
+const FRUITLESS_MAX: u32 = 12;
 /// Targets tried per signature: when covering, and when recreating a few nodes.
 const BREADTH: usize = 40;
 const BREADTH_SMALL: usize = 10;
@@ -193,7 +197,9 @@ fn cover(yard: &mut Yard<'_, '_>, values: &[f64], left: &[u32], breadth: usize) 
         if yard.is_spent() {
             return None;
         }
-        let pattern = best_pattern(yard, values, &left, breadth)?;
+        let pattern = best_pattern(yard, values, &left, breadth)
+            // What is left may fit into none of the most promising types.
+            .or_else(|| best_pattern(yard, values, &left, usize::MAX))?;
         let times = pattern
             .contents
             .iter()
@@ -247,39 +253,50 @@ fn generate(
     values: &mut Vec<f64>,
 ) -> Option<Optimum> {
     let counts: Vec<u32> = yard.items.iter().map(|item| item.count).collect();
-    let scale = values.clone();
-    for item in 0..yard.items.len() {
-        // Every item needs a column, or the master program has no bound.
-        if !columns
-            .iter()
-            .any(|column| column.contents.iter().any(|(of, _)| *of == item))
-        {
-            return None;
-        }
-    }
-    let mut optimum = None;
+    // In units of the most that a pod can be worth, so that no row of the program is tiny.
+    let steady = values.clone();
+    let scale: Vec<f64> = (0..counts.len())
+        .map(|item| dearest(yard, columns, item))
+        .collect::<Option<_>>()?;
+    let mut random = Random(1);
+    let mut fruitless = 0;
+    let mut optimum = master(yard, columns, &scale, &counts);
     for _ in 0..ROUNDS_MAX {
-        let solved = master(yard, columns, &scale, &counts);
-        *values = solved
+        *values = optimum
             .prices
             .iter()
             .zip(&scale)
             .map(|(price, scale)| price * scale)
             .collect();
-        optimum = Some(solved);
-        if yard.is_spent() {
+        if yard.is_spent() || fruitless == FRUITLESS_MAX {
             break;
         }
         let before = columns.len();
-        price_out(yard, values, &counts, columns);
+        price_out(yard, (values, &steady), &counts, columns, &mut random);
         if columns.len() == before {
-            break;
+            fruitless += 1;
+        } else {
+            fruitless = 0;
+            optimum = master(yard, columns, &scale, &counts);
         }
-        // The master program has grown: solve it once more before rounding.
-        optimum = None;
     }
-    let last = optimum.unwrap_or_else(|| master(yard, columns, &scale, &counts));
-    Some(last)
+    *values = optimum
+        .prices
+        .iter()
+        .zip(&scale)
+        .map(|(price, scale)| price * scale)
+        .collect();
+    Some(optimum)
+}
+
+/// What a pod of an item costs at most: in the column that spends least on each. `None` when no
+/// column has it; the master program would have no bound.
+fn dearest(yard: &Yard<'_, '_>, columns: &[Pattern], item: usize) -> Option<f64> {
+    let of = |column: &Pattern| {
+        let (_, count) = column.contents.iter().find(|(of, _)| *of == item)?;
+        Some(nanos(yard.cost(column)) / f64::from(*count))
+    };
+    columns.iter().filter_map(of).reduce(f64::min)
 }
 
 /// The dual of the configuration LP over the columns there are; prices in units of `scale`.
@@ -301,7 +318,10 @@ fn master(yard: &mut Yard<'_, '_>, columns: &[Pattern], scale: &[f64], counts: &
         row
     };
     let rows: Vec<Vec<f64>> = columns.iter().map(row).collect();
-    let mut optimum = maximise(&gain, &rows, &vec![1.0; rows.len()], 20 * items + 200);
+    // Equal limits make the simplex stall on ties; unequal in the sixth digit, they do not.
+    let mut random = Random(0);
+    let limits: Vec<f64> = rows.iter().map(|_| 1.0 + 1e-6 * random.unit()).collect();
+    let mut optimum = maximise(&gain, &rows, &limits, 20 * items + 200);
     for (multiplier, pattern) in optimum.multipliers.iter_mut().zip(columns) {
         *multiplier *= largest / nanos(yard.cost(pattern));
     }
@@ -310,24 +330,50 @@ fn master(yard: &mut Yard<'_, '_>, columns: &[Pattern], scale: &[f64], counts: &
 }
 
 /// Adds the patterns that are worth most above their cost.
-fn price_out(yard: &mut Yard<'_, '_>, values: &[f64], counts: &[u32], columns: &mut Vec<Pattern>) {
+///
+/// `values` are those of the master program, which swing from round to round; `steady` are the
+/// resource prices' ones. Nodes are filled under mixtures of both, with some noise, and judged by
+/// the former: stabilisation, in the words of the trade.
+fn price_out(
+    yard: &mut Yard<'_, '_>,
+    (values, steady): (&[f64], &[f64]),
+    counts: &[u32],
+    columns: &mut Vec<Pattern>,
+    random: &mut Random,
+) {
+    let mut mixtures = vec![values.to_vec()];
+    for part in [0.3, 0.6, 0.9] {
+        let mixed = values.iter().zip(steady).map(|(value, steady)| {
+            let noise = 0.75 + 0.5 * random.unit();
+            (value * (1.0 - part) + steady * part) * noise
+        });
+        mixtures.push(mixed.collect());
+    }
     let mut found: Vec<(f64, Pattern)> = Vec::new();
     for (bound, home, target) in prospects(yard, values, counts) {
         if bound <= 1.0 || yard.is_spent() {
             break;
         }
-        for style in [Style::Balanced, Style::Descending] {
-            let Some(pattern) = yard.fill(values, counts, (home, target), style) else {
-                continue;
-            };
-            let rate = value(&pattern, values) / nanos(yard.cost(&pattern));
-            if rate > 1.000_01
-                && !found
-                    .iter()
-                    .any(|(_, known)| known.contents == pattern.contents)
-            {
-                found.push((rate, pattern));
+        let pure = [(0, Style::Balanced), (0, Style::Descending)];
+        let mixed = (1..mixtures.len()).map(|at| (at, Style::Balanced));
+        let mut best: Option<(f64, Pattern)> = None;
+        for (mixture, style) in pure.into_iter().chain(mixed) {
+            let filled = yard.fill(&mixtures[mixture], counts, (home, target), style);
+            let Some(pattern) = filled else { continue };
+            let worth = value(&pattern, values);
+            if best.as_ref().is_none_or(|(kept, _)| worth > *kept) {
+                best = Some((worth, pattern));
             }
+        }
+        let Some((_, pattern)) = best else { continue };
+        let pattern = yard.polish(values, counts, (home, target), pattern);
+        let rate = value(&pattern, values) / nanos(yard.cost(&pattern));
+        if rate > RATE_MIN
+            && !found
+                .iter()
+                .any(|(_, known)| known.contents == pattern.contents)
+        {
+            found.push((rate, pattern));
         }
     }
     // Stable: equal rates stay in the order of prospects.

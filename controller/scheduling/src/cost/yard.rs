@@ -249,6 +249,10 @@ impl<'p, 's> Yard<'p, 's> {
             Style::Descending => self.fill_descending(&mut node, values, left),
             Style::Balanced => self.fill_balanced(&mut node, values, left),
         }
+        self.finish(node)
+    }
+
+    fn finish(&mut self, node: Filling) -> Option<Pattern> {
         let contents = node
             .counts
             .iter()
@@ -256,6 +260,85 @@ impl<'p, 's> Yard<'p, 's> {
             .enumerate()
             .filter(|(_, count)| *count > 0);
         self.pattern(node.signature, node.used, contents.collect())
+    }
+
+    /// Exchanges pods of a filled node while that makes it worth more: a few of one item, or of
+    /// two, go out, and whatever is worth most for its share of the room comes in.
+    pub(super) fn polish(
+        &mut self,
+        values: &[f64],
+        left: &[u32],
+        start: (SignatureOrd, Target),
+        pattern: Pattern,
+    ) -> Pattern {
+        let worth = |counts: &[u32]| -> f64 {
+            counts
+                .iter()
+                .zip(values)
+                .map(|(count, value)| f64::from(*count) * value)
+                .sum()
+        };
+        let mut best = vec![0; self.items.len()];
+        pattern
+            .contents
+            .iter()
+            .for_each(|(item, count)| best[*item] = *count);
+        let mut most = worth(&best);
+        let mut kept = pattern;
+        let kinds: Vec<usize> = kept.contents.iter().map(|(item, _)| *item).collect();
+        let singles = kinds
+            .iter()
+            .flat_map(|a| [(*a, None, 1), (*a, None, 2), (*a, None, 4)]);
+        let pairs = kinds
+            .iter()
+            .enumerate()
+            .flat_map(|(at, a)| kinds[at + 1..].iter().map(move |b| (*a, Some(*b), 1)));
+        for (a, b, out) in singles.chain(pairs) {
+            if best[a] < out || b.is_some_and(|b| best[b] < out) {
+                continue;
+            }
+            let mut base = best.clone();
+            base[a] -= out;
+            if let Some(b) = b {
+                base[b] -= out;
+            }
+            let Some(mut node) = self.refill(start, &base) else {
+                continue;
+            };
+            // What went out stays out, or it would come right back.
+            let mut open = left.to_vec();
+            open[a] = base[a];
+            if let Some(b) = b {
+                open[b] = base[b];
+            }
+            self.fill_balanced(&mut node, values, &open);
+            if worth(&node.counts) > most * (1.0 + 1e-9) {
+                let counts = node.counts.clone();
+                if let Some(better) = self.finish(node) {
+                    most = worth(&counts);
+                    best = counts;
+                    kept = better;
+                }
+            }
+        }
+        kept
+    }
+
+    /// A node with given contents, to be filled further.
+    fn refill(&mut self, start: (SignatureOrd, Target), counts: &[u32]) -> Option<Filling> {
+        let (signature, target) = start;
+        let used = vec![0; self.problem.dimensions.stride()];
+        let mut node = Filling {
+            signature,
+            target,
+            used,
+            counts: vec![0; counts.len()],
+        };
+        for (item, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let (joined, most) = self.takes(&node, item)?;
+            self.put(&mut node, item, joined, (*count).min(most));
+        }
+        Some(node)
     }
 
     fn fill_descending(&mut self, node: &mut Filling, values: &[f64], left: &[u32]) {
@@ -271,13 +354,18 @@ impl<'p, 's> Yard<'p, 's> {
     fn fill_balanced(&mut self, node: &mut Filling, values: &[f64], left: &[u32]) {
         let mut open: Vec<usize> = (0..self.items.len()).filter(|at| left[*at] > 0).collect();
         let mut rest = self.room_share(node.target.at).to_vec();
+        for (item, count) in self.items.iter().zip(&node.counts) {
+            for (rest, share) in rest.iter_mut().zip(&item.share) {
+                *rest -= share * f64::from(*count);
+            }
+        }
         loop {
             let mut best: Option<(f64, usize, SignatureOrd, u32)> = None;
             open.retain(|item| {
                 let Some((joined, most)) = self.takes(node, *item) else {
                     return false;
                 };
-                let most = most.min(left[*item] - node.counts[*item]);
+                let most = most.min(left[*item].saturating_sub(node.counts[*item]));
                 if most == 0 {
                     return false;
                 }
