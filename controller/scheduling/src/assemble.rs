@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use millwright_model::{
-    CapacityType, ClusterSnapshot, NanoDollarsPerHour, NodeClaimProposal, Nomination, Plan,
-    PodIndex, Refusal, Requirement, Requirements, Unschedulable, labels,
+    CapacityType, ClusterSnapshot, NodeClaimProposal, Nomination, Plan, PodIndex, Refusal,
+    Requirement, Requirements, Unschedulable, labels,
     plan::{Launchable, RefusalKind},
 };
 use rustc_hash::FxHashMap;
@@ -87,68 +87,44 @@ fn proposals(problem: &Problem<'_>, claims: Vec<Draft>) -> Vec<NodeClaimProposal
 fn proposal(problem: &Problem<'_>, draft: Draft, number: &mut [usize]) -> NodeClaimProposal {
     let pool = &problem.snapshot.node_pools[problem.templates[draft.template].pool];
     let catalogue = problem.catalogue(draft.template);
-    let launchable = |priced: &crate::signature::Priced| Launchable {
-        price: priced.price,
-        instance_type: catalogue.types[priced.at].name.clone(),
-        zone: catalogue.markets[priced.market].zone.clone(),
-        capacity_type: catalogue.markets[priced.market].capacity_type,
+    let market = &catalogue.markets[draft.cheapest.market];
+    let cheapest = Launchable {
+        price: draft.cheapest.price,
+        instance_type: catalogue.types[draft.cheapest.at].name.clone(),
+        zone: market.zone.clone(),
+        capacity_type: market.capacity_type,
     };
-    // Drafts are never made without a type.
-    let cheapest = draft.types.first().map_or_else(nothing, launchable);
+    let instance_types = draft
+        .types()
+        .map(|at| Arc::clone(&catalogue.types[at]))
+        .collect();
+    let pods = draft
+        .pods
+        .iter()
+        .map(|position| pod(problem, *position))
+        .collect();
     NodeClaimProposal {
         name: format!("{}-{}", pool.name, number[draft.template]).into(),
         node_pool: Arc::clone(pool),
-        requirements: written(problem, &draft),
+        requirements: written(draft.requirements, &draft.capacity_types),
         cheapest,
-        instance_types: draft
-            .types
-            .iter()
-            .map(|p| Arc::clone(&catalogue.types[p.at]))
-            .collect(),
+        instance_types,
         requests: draft.requests,
-        pods: ascending(
-            draft
-                .pods
-                .iter()
-                .map(|position| pod(problem, *position))
-                .collect(),
-        ),
-    }
-}
-
-fn nothing() -> Launchable {
-    Launchable {
-        price: NanoDollarsPerHour::MAX,
-        instance_type: "".into(),
-        zone: "".into(),
-        capacity_type: CapacityType::OnDemand,
+        pods: ascending(pods),
     }
 }
 
 /// What goes into the NodeClaim: without the labels that exist only during planning, and narrowed
 /// to the capacity types that its instance types are offered with.
-fn written(problem: &Problem<'_>, draft: &Draft) -> Requirements {
-    let mut requirements = draft.requirements.clone();
+fn written(mut requirements: Requirements, capacity_types: &[CapacityType]) -> Requirements {
     requirements.remove(labels::REGISTERED);
     requirements.remove(labels::INITIALIZED);
-    let catalogue = problem.catalogue(draft.template);
-    let mut capacity_types: Vec<CapacityType> = Vec::new();
-    for market in catalogue.open_markets(&draft.requirements) {
-        let market = &catalogue.markets[market];
-        let sold = || {
-            draft
-                .types
-                .iter()
-                .any(|priced| market.types.contains(priced.at))
-        };
-        if !capacity_types.contains(&market.capacity_type) && sold() {
-            capacity_types.push(market.capacity_type);
-        }
-    }
     requirements.add(Requirement::new(
         &labels::CAPACITY_TYPE.into(),
         millwright_model::Operator::In,
-        capacity_types.iter().map(|c| c.as_str().into()),
+        capacity_types
+            .iter()
+            .map(|capacity_type| capacity_type.as_str().into()),
     ));
     requirements
 }
@@ -234,11 +210,7 @@ fn left_of_limits(
     let mut left: Vec<_> = limits.collect();
     for claim in claims {
         if let Some(left) = &mut left[claim.template] {
-            left.spend(
-                problem,
-                claim.template,
-                claim.types.iter().map(|priced| priced.at),
-            );
+            left.spend(problem, claim.template, claim.types());
         }
     }
     left
@@ -251,10 +223,10 @@ fn digest(problem: &Problem<'_>, claims: &[Draft], existing: &[(u32, u32)], fail
         let catalogue = problem.catalogue(claim.template);
         digest.text(&problem.pool(claim.template).name);
         digest.requirements(&claim.requirements);
-        for priced in &claim.types {
-            digest.text(&catalogue.types[priced.at].name);
-            digest.word(priced.price.0);
-        }
+        digest.word(claim.cheapest.price.0);
+        claim
+            .types()
+            .for_each(|at| digest.word(catalogue.name_digests[at]));
         digest.word(claim.pods.len() as u64);
         claim
             .pods

@@ -16,6 +16,13 @@ impl Digest {
         Self(OFFSET)
     }
 
+    /// The hash of one text.
+    pub(crate) fn of(text: &str) -> u64 {
+        let mut digest = Self::new();
+        digest.text(text);
+        digest.finish()
+    }
+
     pub(crate) const fn word(&mut self, word: u64) {
         self.0 = (self.0 ^ word).wrapping_mul(PRIME);
         self.0 ^= self.0 >> 32;

@@ -66,6 +66,8 @@ struct Prospects {
     deferred: Vec<(u32, SignatureOrd)>,
     /// Whether a template lacks a label that another pod may define.
     waits: bool,
+    /// Pods in the queue that have not been tried yet and may ask in this way.
+    pending: u32,
     /// Whether nothing can ever take it again.
     exhausted: bool,
 }
@@ -122,11 +124,13 @@ impl<'p, 's> FirstFit<'p, 's> {
         self.packed.places = vec![(Place::Nowhere, 0); queue.len()];
         self.keep_planned();
         self.reserve_for_daemons();
+        self.count_pending();
         let mut failed = Vec::new();
         for at in 0..queue.len() {
             if self.packed.places[at].0 == Place::Nowhere && !self.place(at) {
                 failed.push(at);
             }
+            self.forget(at);
         }
         // Another round can only help pods that wait for a label to be defined.
         failed.retain(|at| self.waits(self.class(*at)));
@@ -137,6 +141,26 @@ impl<'p, 's> FirstFit<'p, 's> {
             progress = failed.len() < before && !failed.is_empty();
         }
         self.packed
+    }
+
+    fn count_pending(&mut self) {
+        for at in 0..self.component.queue.len() {
+            for shape in &self.problem.classes[self.class(at) as usize].shapes {
+                self.prospects[*shape as usize].pending += 1;
+            }
+        }
+    }
+
+    /// Drops what shapes know when their last pod was tried: sizes come in order, so that few
+    /// shapes are in use at a time. Shapes that wait keep it, they may get another round.
+    fn forget(&mut self, at: usize) {
+        for shape in &self.problem.classes[self.class(at) as usize].shapes {
+            let prospects = &mut self.prospects[*shape as usize];
+            prospects.pending -= 1;
+            if prospects.pending == 0 && prospects.deferred.is_empty() && !prospects.waits {
+                prospects.heap = BinaryHeap::new();
+            }
+        }
     }
 
     fn class(&self, at: usize) -> ClassOrd {

@@ -31,7 +31,7 @@ mod settings;
 mod shard;
 mod signature;
 
-use millwright_model::{ClusterSnapshot, NanoDollarsPerHour, Plan};
+use millwright_model::{ClusterSnapshot, Plan};
 
 pub use crate::{
     check::{Violation, check},
@@ -81,19 +81,13 @@ fn work<'p>(
 ) -> Drafts {
     let packed = FirstFit::new(problem, component, signatures).pack();
     let (bins, mut drafts) = draft::sort_out(component, packed, problem.dimensions.stride());
-    drafts.claims = draft::drafts(problem, signatures, bins.clone());
-    drafts.incumbent = price(&drafts.claims);
     drafts.lower_bound = cost::lower_bound(problem, component, signatures, &bins);
-    if problem.settings.packing == Packing::Cost {
-        cost::improve(problem, signatures, &bins, &mut drafts);
+    let improve = problem.settings.packing == Packing::Cost;
+    let again = if improve { bins.clone() } else { Vec::new() };
+    drafts.claims = draft::drafts(problem, signatures, bins);
+    drafts.incumbent = drafts.claims.iter().map(|claim| claim.cheapest.price).sum();
+    if improve {
+        cost::improve(problem, signatures, &again, &mut drafts);
     }
     drafts
-}
-
-fn price(claims: &[draft::Draft]) -> NanoDollarsPerHour {
-    claims
-        .iter()
-        .filter_map(|claim| claim.types.first())
-        .map(|priced| priced.price)
-        .sum()
 }

@@ -201,16 +201,20 @@ fn minimum_values_keep_a_nodepool_out_of_use() {
     );
 }
 
-#[test]
-fn rules_that_are_not_planned_for_are_refused_by_name() {
-    let term = PodAffinityTerm {
+/// A rule about every pod of the namespace, by zone.
+fn everybody() -> PodAffinityTerm {
+    PodAffinityTerm {
         topology_key: labels::ZONE.into(),
         selector: Some(LabelSelector::default()),
         namespaces: Vec::new(),
         namespace_selector: None,
         match_label_keys: Vec::new(),
         mismatch_label_keys: Vec::new(),
-    };
+    }
+}
+
+#[test]
+fn rules_that_are_not_planned_for_are_refused_by_name() {
     let spread = TopologySpread {
         max_skew: 1,
         topology_key: labels::ZONE.into(),
@@ -237,14 +241,14 @@ fn rules_that_are_not_planned_for_are_refused_by_name() {
         ),
         (
             PodSpec {
-                affinity: vec![term.clone()],
+                affinity: vec![everybody()],
                 ..plain()
             },
             "podAffinity",
         ),
         (
             PodSpec {
-                anti_affinity: vec![term.clone()],
+                anti_affinity: vec![everybody()],
                 ..plain()
             },
             "podAntiAffinity",
@@ -274,20 +278,23 @@ fn rules_that_are_not_planned_for_are_refused_by_name() {
     for (spec, text) in cases {
         expect(pool(), spec, RefusalKind::Unsupported, text);
     }
-    // A pod that runs already may keep others away.
+}
+
+#[test]
+fn a_pod_that_runs_already_may_keep_others_away() {
     let mut node = world::node("n0", &pool().instance_types[0], "z-a");
-    let spec = Arc::new(PodSpec {
-        anti_affinity: vec![term],
-        ..plain()
-    });
+    let loner = PodSpec {
+        anti_affinity: vec![everybody()],
+        ..world::spec(100, 100)
+    };
     let key = millwright_model::PodKey::new("default", "loner");
     node.pods = [BoundPod {
         key,
-        spec,
+        spec: Arc::new(loner),
         is_daemon: false,
     }]
     .into();
-    let (kind, detail) = refusal(&world_of(vec![pool()], plain(), vec![node]));
+    let (kind, detail) = refusal(&world_of(vec![pool()], world::spec(100, 100), vec![node]));
     assert_eq!(kind, RefusalKind::Unsupported);
     assert!(
         detail.contains("anti-affinity of a running pod"),

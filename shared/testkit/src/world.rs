@@ -416,15 +416,6 @@ pub struct World(pub ClusterSnapshot);
 
 impl fmt::Debug for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let terms = |terms: &[Vec<Requirement>]| {
-            let term = |term: &Vec<Requirement>| {
-                term.iter()
-                    .map(ToString::to_string)
-                    .collect::<Vec<_>>()
-                    .join(" and ")
-            };
-            terms.iter().map(term).collect::<Vec<_>>().join(" or ")
-        };
         writeln!(f)?;
         for pool in self.0.node_pools.iter() {
             let taints: Vec<String> = pool.taints.iter().map(ToString::to_string).collect();
@@ -435,10 +426,11 @@ impl fmt::Debug for World {
                 .map(ToString::to_string)
                 .unwrap_or_default();
             let requirements = pool.template_requirements();
-            writeln!(
+            write!(
                 f,
-                "pool {name} weight {weight} ready {ready} limits [{limits}] {taints:?} {requirements}"
+                "pool {name} weight {weight} ready {ready} limits [{limits}] {taints:?} "
             )?;
+            writeln!(f, "{requirements}")?;
         }
         for of in self
             .0
@@ -468,32 +460,38 @@ impl fmt::Debug for World {
             )?;
         }
         for daemon in self.0.daemons.iter() {
-            let spec = &daemon.spec;
-            let wanted = terms(&spec.required_terms);
-            writeln!(
-                f,
-                "{} {} {wanted} {:?}",
-                daemon.name, spec.requests, spec.tolerations
-            )?;
+            writeln!(f, "{} {}", daemon.name, in_short(&daemon.spec))?;
         }
         for pod in self.0.pods.iter() {
-            let spec = &pod.spec;
-            let preferred: Vec<_> = spec
-                .preferred_terms
-                .iter()
-                .map(|(_, t)| t.clone())
-                .collect();
-            let (key, age, requests) = (&pod.key, pod.created_at.0, &spec.requests);
-            let (wanted, liked) = (terms(&spec.required_terms), terms(&preferred));
-            let selector = &spec.node_selector;
-            write!(
+            let (key, age) = (&pod.key, pod.created_at.0);
+            writeln!(
                 f,
-                "pod {key} age {age} {requests} {selector:?} wants [{wanted}] likes [{liked}]"
+                "pod {key} age {age} on {:?} {}",
+                pod.planned_on,
+                in_short(&pod.spec)
             )?;
-            writeln!(f, " {:?} {:?}", spec.tolerations, pod.planned_on)?;
         }
         Ok(())
     }
+}
+
+/// A spec on one line.
+fn in_short(spec: &PodSpec) -> String {
+    let one = |term: &Vec<Requirement>| {
+        term.iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(" and ")
+    };
+    let wanted: Vec<String> = spec.required_terms.iter().map(one).collect();
+    let liked: Vec<String> = spec
+        .preferred_terms
+        .iter()
+        .map(|(_, term)| one(term))
+        .collect();
+    let (requests, selector, tolerations) =
+        (&spec.requests, &spec.node_selector, &spec.tolerations);
+    format!("{requests} {selector:?} wants {wanted:?} likes {liked:?} {tolerations:?}")
 }
 
 /// A whole world: up to ten types, three NodePools, two DaemonSets, four nodes and forty pods.

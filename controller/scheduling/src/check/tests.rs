@@ -179,9 +179,8 @@ fn nodepools_and_nodes_that_are_out_of_use_are_found() {
         overtaken(|pool, _| pool.ready = false),
         [Property::Requirements]
     );
-    let snapshot = snapshot(|_, _| {});
-    let plan = plan(&snapshot);
-    let mut going = snapshot.clone();
+    let mut going = snapshot(|_, _| {});
+    let plan = plan(&going);
     let mut node = (**going.nodes.get(0).unwrap()).clone();
     node.deleting = true;
     going.nodes.replace(0, Arc::new(node.clone()));

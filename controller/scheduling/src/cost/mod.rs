@@ -20,7 +20,7 @@ use millwright_model::NanoDollarsPerHour;
 
 use self::yard::{Pattern, Yard};
 use crate::{
-    draft::{Bin, Draft, Drafts, draft},
+    draft::{self, Bin, Draft, Drafts},
     first_fit::remaining,
     problem::{Problem, ShapeOrd},
     signature::Signatures,
@@ -120,10 +120,7 @@ impl Attempt<'_, '_> {
     /// than the cheapest.
     fn drafts(&mut self, bins: Vec<Bin>) -> Option<Vec<Draft>> {
         let limits = &self.problem.templates[self.template].limits;
-        let whole: Vec<Draft> = bins
-            .iter()
-            .map(|bin| draft(self.problem, self.signatures, bin.clone(), |_| true))
-            .collect();
+        let whole = draft::drafts(self.problem, self.signatures, bins.clone());
         let Some(limits) = limits else {
             return Some(whole);
         };
@@ -132,14 +129,14 @@ impl Attempt<'_, '_> {
         }
         let mut cut = Vec::with_capacity(bins.len());
         for (bin, whole) in bins.into_iter().zip(whole) {
-            let cheapest = whole.types.first()?.at;
+            let cheapest = whole.cheapest.at;
             let small = |at: usize| {
                 limits
                     .resources
                     .iter()
                     .all(|l| l.capacity[at] <= l.capacity[cheapest])
             };
-            cut.push(draft(self.problem, self.signatures, bin, small));
+            cut.push(draft::draft(self.problem, self.signatures, bin, small)?);
         }
         self.within_limits(&cut).then_some(cut)
     }
@@ -150,11 +147,7 @@ impl Attempt<'_, '_> {
             return true;
         };
         for draft in drafts {
-            left.spend(
-                self.problem,
-                self.template,
-                draft.types.iter().map(|priced| priced.at),
-            );
+            left.spend(self.problem, self.template, draft.types());
         }
         left.nodes.is_none_or(|nodes| nodes >= 0) && left.resources.iter().all(|left| *left >= 0)
     }
@@ -165,9 +158,8 @@ impl Attempt<'_, '_> {
         let charged = |price: NanoDollarsPerHour, nodes: usize| {
             u128::from(price.0) + u128::from(charge) * nodes as u128
         };
-        let price = |types: &Draft| types.types.first().map(|priced| priced.price);
-        let new_price: NanoDollarsPerHour = new.iter().filter_map(price).sum();
-        let old_price: NanoDollarsPerHour = old.iter().filter_map(|draft| price(draft)).sum();
+        let new_price: NanoDollarsPerHour = new.iter().map(|draft| draft.cheapest.price).sum();
+        let old_price: NanoDollarsPerHour = old.iter().map(|draft| draft.cheapest.price).sum();
         new_price <= old_price && charged(new_price, new.len()) < charged(old_price, old.len())
     }
 }

@@ -172,6 +172,8 @@ fn prospects(
             )
         })
         .collect();
+    // Weighing and sorting four of them takes about a step.
+    yard.steps += prospects.len() as u64 / 4;
     // Stable, and without ordinals of signatures, which depend on the order of the snapshot.
     prospects.sort_by(|a, b| {
         b.0.total_cmp(&a.0)
@@ -325,7 +327,8 @@ fn master(yard: &mut Yard<'_, '_>, columns: &[Pattern], scale: &[f64], counts: &
     for (multiplier, pattern) in optimum.multipliers.iter_mut().zip(columns) {
         *multiplier *= largest / nanos(yard.cost(pattern));
     }
-    yard.steps += (rows.len() * items) as u64;
+    // A step is about 50 ns; so is a pivot of 64 cells.
+    yard.steps += optimum.pivots * (rows.len() * items / 64 + 1) as u64;
     optimum
 }
 

@@ -17,6 +17,8 @@ pub(super) struct Optimum {
     pub(super) prices: Vec<f64>,
     /// By row: how much the optimum would gain per unit of the row's limit.
     pub(super) multipliers: Vec<f64>,
+    /// Pivots it took; each touches every cell of the program.
+    pub(super) pivots: u64,
 }
 
 /// Solves the program; `columns` is the length of each row of `rows`. Gives the best point found
@@ -28,6 +30,7 @@ pub(super) fn maximise(
     pivots_max: usize,
 ) -> Optimum {
     let mut tableau = Tableau::new(gain, rows, limits);
+    let mut pivots = 0;
     for _ in 0..pivots_max {
         let Some(column) = tableau.entering() else {
             break;
@@ -37,8 +40,12 @@ pub(super) fn maximise(
             break;
         };
         tableau.pivot(row, column);
+        pivots += 1;
     }
-    tableau.optimum()
+    Optimum {
+        pivots,
+        ..tableau.optimum()
+    }
 }
 
 /// The condensed tableau: basic variables label rows, the others label columns.
@@ -135,6 +142,7 @@ impl Tableau {
         let mut optimum = Optimum {
             prices: vec![0.0; columns],
             multipliers: vec![0.0; self.height],
+            pivots: 0,
         };
         for (row, label) in self.row_label.iter().enumerate() {
             if *label < columns {

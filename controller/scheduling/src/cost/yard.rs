@@ -420,6 +420,8 @@ impl<'p, 's> Yard<'p, 's> {
         used: Vec<i64>,
         contents: Vec<(usize, u32)>,
     ) -> Option<Pattern> {
+        // Looking through the types takes about as long as a few attempts.
+        self.steps += 8;
         let alone = contents
             .iter()
             .map(|(item, _)| self.items[*item].alone)

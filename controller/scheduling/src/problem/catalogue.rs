@@ -11,13 +11,15 @@ use millwright_model::{
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::bits::TypeSet;
+use crate::{bits::TypeSet, digest::Digest};
 
 /// A catalogue in dense form. Types keep the order of the provider's list.
 #[derive(Debug)]
 pub(crate) struct Catalogue {
     /// The provider's list.
     pub(crate) types: InstanceTypes,
+    /// Stands for the name of each type in hashes of plans.
+    pub(crate) name_digests: Vec<u64>,
     /// Allocatable of each type.
     pub(crate) allocatable: Vec<Resources>,
     /// What is offered, one entry per place and way to buy.
@@ -53,6 +55,7 @@ impl Catalogue {
     pub(crate) fn new(types: &InstanceTypes, mentioned: &FxHashSet<Name>) -> Self {
         let mut catalogue = Self {
             types: types.clone(),
+            name_digests: types.iter().map(|t| Digest::of(&t.name)).collect(),
             allocatable: types.iter().map(|t| t.allocatable()).collect(),
             markets: Vec::new(),
             by_key: FxHashMap::default(),

@@ -83,9 +83,7 @@ impl<'a> Intake<'a> {
                 ord(at),
             );
             let planned = pod.planned_on.is_some();
-            let mut uid_digest = Digest::new();
-            uid_digest.text(&pod.uid);
-            let uid_digest = uid_digest.finish();
+            let uid_digest = Digest::of(&pod.uid);
             keys.push((
                 key,
                 Queued {
