@@ -8,6 +8,7 @@ use std::{
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
     core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
+    policy::v1::PodDisruptionBudget,
     storage::v1::StorageClass,
 };
 use millwright_api::{NodeClaim, NodePool};
@@ -359,6 +360,39 @@ impl ClusterState {
     pub fn retain_storage_classes(&mut self, listed: &HashSet<String>) {
         self.classes.retain(|name, _| listed.contains(name));
         self.judge_volumes(None);
+    }
+
+    /// Takes in a PodDisruptionBudget: pods that it will never let go are not planned elsewhere
+    /// when their node goes.
+    ///
+    /// # Errors
+    /// When its selector cannot be converted; the budget then blocks nothing.
+    pub fn apply_disruption_budget(
+        &mut self,
+        budget: &PodDisruptionBudget,
+    ) -> Result<(), FieldError> {
+        let key = object_key(&budget.metadata);
+        match convert::disruption_budget(budget) {
+            Ok(converted) => {
+                self.pods
+                    .change_budgets(|budgets| budgets.apply(key, converted));
+                Ok(())
+            }
+            Err(error) => {
+                self.delete_disruption_budget(&key);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes out a PodDisruptionBudget by `namespace/name`.
+    pub fn delete_disruption_budget(&mut self, key: &str) {
+        self.pods.change_budgets(|budgets| budgets.delete(key));
+    }
+
+    /// After a relist: every PodDisruptionBudget that was not in it is gone.
+    pub fn retain_disruption_budgets(&mut self, listed: &HashSet<String>) {
+        self.pods.change_budgets(|budgets| budgets.retain(listed));
     }
 
     /// Judges the volumes of pods anew: of those that use a claim, or of all.

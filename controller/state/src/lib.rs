@@ -5,6 +5,7 @@
 //! node) and publishes [`millwright_model::ClusterSnapshot`]s that share all that did not change. No
 //! client, no socket, no clock: events and times come in as arguments.
 
+mod budgets;
 mod cluster;
 pub mod convert;
 mod intern;

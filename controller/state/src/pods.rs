@@ -13,6 +13,7 @@ use millwright_model::{
 };
 
 use crate::{
+    budgets::Budgets,
     convert::{self, ClaimRef, ClaimSources},
     intern::Interner,
     owner::Owners,
@@ -47,6 +48,9 @@ pub(crate) struct PodEntry {
     own_rejections: Arc<[String]>,
     pub(crate) rejections: Arc<[String]>,
     pub(crate) role: Role,
+    /// Whether it is on its way out; no budget is asked then.
+    is_terminating: bool,
+    is_unready: bool,
     /// The node or NodeClaim that a plan gave it while it waits.
     planned_on: Option<NodeName>,
 }
@@ -92,6 +96,7 @@ pub(crate) struct Pods {
     /// Counts pods that began to need a plan: they began to wait, or lost the place they had.
     arrivals: u64,
     owners_of_pods: HashMap<Owner, Arc<Owner>>,
+    budgets: Budgets,
 }
 
 /// What a change of a pod means.
@@ -136,9 +141,16 @@ impl Pods {
                 was_bound: false,
             },
         };
-        if let Some(old) = self.entries.get(&key) {
+        if let Some(old) = self.entries.get_mut(&key) {
             let same = old.uid == entry.uid && old.role == entry.role && old.spec == entry.spec;
             if same && old.rejections == entry.rejections && old.volumes == entry.volumes {
+                // Only budgets read these; a flicker of readiness must not publish a node anew.
+                if (old.is_terminating, old.is_unready) != (entry.is_terminating, entry.is_unready)
+                {
+                    old.is_terminating = entry.is_terminating;
+                    old.is_unready = entry.is_unready;
+                    self.dirty.insert(key);
+                }
                 return PodChange::default();
             }
             let continues = old.uid == entry.uid && old.is_waiting();
@@ -220,6 +232,8 @@ impl Pods {
             own_rejections: Arc::clone(&rejections),
             rejections,
             role: role(pod),
+            is_terminating: pod.metadata.deletion_timestamp.is_some(),
+            is_unready: convert::is_unready(pod),
             planned_on: None,
         }
     }
@@ -282,6 +296,13 @@ impl Pods {
     pub(crate) fn touch_node(&mut self, node: &NodeName) {
         self.dirty
             .extend(self.by_node.get(node).into_iter().flatten().cloned());
+    }
+
+    /// Changes the budgets; pods on nodes are listed anew if that changed anything.
+    pub(crate) fn change_budgets(&mut self, change: impl FnOnce(&mut Budgets) -> bool) {
+        if change(&mut self.budgets) {
+            self.dirty.extend(self.by_node.values().flatten().cloned());
+        }
     }
 
     /// Remembers where a plan put a pod.
@@ -393,7 +414,7 @@ impl Pods {
             let pod = self
                 .entries
                 .get(&key)
-                .and_then(|entry| listed_pod(&key, entry, anticipate, &is_deleting));
+                .and_then(|entry| listed_pod(&key, entry, anticipate, &self.budgets, &is_deleting));
             self.positions
                 .set(&mut self.listed, key, pod, |pod| pod.key.clone());
         }
@@ -405,6 +426,7 @@ fn listed_pod(
     key: &PodKey,
     entry: &PodEntry,
     anticipate: bool,
+    budgets: &Budgets,
     is_deleting: &impl Fn(&NodeName) -> bool,
 ) -> Option<Arc<Pod>> {
     let intake = match &entry.role {
@@ -414,7 +436,11 @@ fn listed_pod(
             node,
             is_daemon: false,
             is_movable: true,
-        } if is_deleting(node) => Intake::Rescheduled { from: node.clone() },
+        } if is_deleting(node)
+            && (entry.is_terminating || !budgets.block(&entry.spec, entry.is_unready)) =>
+        {
+            Intake::Rescheduled { from: node.clone() }
+        }
         Role::Waiting { .. } | Role::Bound { .. } | Role::Other => return None,
     };
     // Pods that already ran somewhere are not validated again.

@@ -38,6 +38,11 @@ enum Event {
         claim: bool,
         name: u8,
     },
+    /// A PodDisruptionBudget over the pods with odd names, or its end.
+    Budget {
+        exists: bool,
+        blocks: bool,
+    },
     /// The watch was lost: these pods, Nodes and NodeClaims were deleted unseen (bits by name).
     Relist(u8),
     Snapshot,
@@ -56,6 +61,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         1 => (0_u8..4).prop_map(Event::DeleteClaim),
         3 => (0_u8..6, any::<bool>(), 0_u8..4)
             .prop_map(|(pod, claim, name)| Event::Plan { pod, claim, name }),
+        1 => (any::<bool>(), any::<bool>())
+            .prop_map(|(exists, blocks)| Event::Budget { exists, blocks }),
         1 => any::<u8>().prop_map(Event::Relist),
         2 => Just(Event::Snapshot),
     ];
@@ -65,7 +72,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 fn pod(name: u8, node: Option<u8>, phase: u8, marked: bool) -> Value {
     let phase = if phase == 3 { "Succeeded" } else { "Pending" };
     let mut pod = json!({
-        "metadata": {"name": format!("p{name}"), "namespace": "d", "uid": format!("u{name}")},
+        "metadata": {"name": format!("p{name}"), "namespace": "d", "uid": format!("u{name}"), "labels": {"odd": (name % 2).to_string()}},
         "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": format!("{}m", 100 + u32::from(name))}}}]},
         "status": {"phase": phase},
     });
@@ -110,12 +117,20 @@ fn claim(name: u8, launched: bool, deleting: bool) -> Value {
     claim
 }
 
+fn budget(blocks: bool) -> Value {
+    json!({
+        "metadata": {"name": "odd", "namespace": "d"},
+        "spec": {"selector": {"matchLabels": {"odd": "1"}}, "maxUnavailable": i32::from(!blocks)},
+    })
+}
+
 /// The objects that exist after the events.
 #[derive(Default)]
 struct World {
     pods: BTreeMap<u8, Value>,
     nodes: BTreeMap<u8, Value>,
     claims: BTreeMap<u8, Value>,
+    budget: Option<Value>,
 }
 
 fn typed<T: serde::de::DeserializeOwned>(value: &Value) -> T {
@@ -220,6 +235,13 @@ fn play(state: &mut ClusterState, world: &mut World, event: &Event) {
                 );
             }
         }
+        Event::Budget { exists, blocks } => {
+            world.budget = exists.then(|| budget(blocks));
+            match &world.budget {
+                Some(value) => state.apply_disruption_budget(&typed(value)).unwrap(),
+                None => state.delete_disruption_budget("d/odd"),
+            }
+        }
         Event::Relist(gone) => relist(state, world, gone),
         Event::Snapshot => drop(publish(state)),
     }
@@ -266,6 +288,9 @@ fn from_scratch(world: &World) -> ClusterState {
     world.pods.values().for_each(|value| {
         state.apply_pod(&typed(value));
     });
+    if let Some(budget) = &world.budget {
+        state.apply_disruption_budget(&typed(budget)).unwrap();
+    }
     state
 }
 
@@ -342,6 +367,68 @@ fn a_nomination_of_a_nodeclaim_holds_for_its_node_until_it_expires() {
     };
     assert_eq!(until(&mut state, 0), Some(Timestamp(100)));
     assert_eq!(until(&mut state, 100), None);
+}
+
+/// Provisioning specification 4.4: what the Eviction API will never let go needs no new place.
+#[test]
+fn a_pod_that_a_budget_holds_for_ever_is_not_planned_away_from_a_node_that_goes() {
+    let on_the_way_out = || {
+        let mut state = ClusterState::default();
+        state.apply_claim(&typed(&claim(1, true, true))).unwrap();
+        state.apply_node(&typed(&node(1, true, true))).unwrap();
+        state
+    };
+    let mut unready = pod(1, Some(1), 0, false);
+    unready["status"]["conditions"] = json!([{"type": "Ready", "status": "False"}]);
+    let mut tolerant = pod(1, Some(1), 0, false);
+    tolerant["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
+    let healthy = pod(1, Some(1), 0, false);
+    let selector = json!({"matchLabels": {"odd": "1"}});
+    let other = json!({"matchExpressions": [{"key": "odd", "operator": "In", "values": ["0"]}]});
+    let never = json!({"selector": selector, "maxUnavailable": "0%"});
+    let lenient = json!({"selector": selector, "minAvailable": "100%", "unhealthyPodEvictionPolicy": "AlwaysAllow"});
+    for (pod, specs, planned) in [
+        (
+            &healthy,
+            vec![json!({"selector": selector, "maxUnavailable": 0})],
+            0,
+        ),
+        (&healthy, vec![never.clone()], 0),
+        (&healthy, vec![lenient.clone()], 0),
+        (&unready, vec![lenient], 1),
+        (&unready, vec![never.clone()], 0),
+        (&tolerant, vec![never.clone()], 1),
+        (
+            &healthy,
+            vec![json!({"selector": selector, "minAvailable": 5})],
+            1,
+        ),
+        (
+            &healthy,
+            vec![json!({"selector": selector}), json!({"selector": {}})],
+            0,
+        ),
+        (
+            &healthy,
+            vec![json!({"selector": other, "maxUnavailable": 0})],
+            1,
+        ),
+        (&healthy, vec![json!({"maxUnavailable": 0})], 1),
+    ] {
+        let mut state = on_the_way_out();
+        state.apply_pod(&typed(pod));
+        for (at, spec) in specs.iter().enumerate() {
+            let budget =
+                json!({"metadata": {"name": at.to_string(), "namespace": "d"}, "spec": spec});
+            state.apply_disruption_budget(&typed(&budget)).unwrap();
+        }
+        assert_eq!(publish(&mut state).pods.len(), planned, "{specs:?}");
+    }
+    let wrong = json!({"metadata": {"name": "b", "namespace": "d"}, "spec": {"selector": {"matchExpressions": [{"key": "k", "operator": "Near"}]}}});
+    let error = on_the_way_out()
+        .apply_disruption_budget(&typed(&wrong))
+        .unwrap_err();
+    assert_eq!(error.path, "spec.selector.matchExpressions[0].operator");
 }
 
 /// Claims and pods come from different watches, in any order.

@@ -3,6 +3,8 @@
 //! Source: Kubernetes, "Pod Topology Spread Constraints" and "Inter-pod affinity";
 //! provisioning specification 6.16.
 
+use std::collections::BTreeMap;
+
 use crate::{ids::Name, requirement::Operator};
 
 /// A label selector: every pair and every expression must match. An empty selector matches all
@@ -13,6 +15,32 @@ pub struct LabelSelector {
     pub match_labels: Vec<(Name, Name)>,
     /// Expressions over `In`, `NotIn`, `Exists`, `DoesNotExist`.
     pub match_expressions: Vec<(Name, Operator, Vec<Name>)>,
+}
+
+impl LabelSelector {
+    /// Whether it selects an object with these labels. A numeric operator, which a label selector
+    /// cannot have, selects nothing.
+    #[must_use]
+    pub fn selects(&self, labels: &BTreeMap<Name, Name>) -> bool {
+        let pairs = self
+            .match_labels
+            .iter()
+            .all(|(key, value)| labels.get(key) == Some(value));
+        let expressions = self
+            .match_expressions
+            .iter()
+            .all(|(key, operator, values)| {
+                let own = labels.get(key);
+                match operator {
+                    Operator::In => own.is_some_and(|value| values.contains(value)),
+                    Operator::NotIn => own.is_none_or(|value| !values.contains(value)),
+                    Operator::Exists => own.is_some(),
+                    Operator::DoesNotExist => own.is_none(),
+                    Operator::Gt | Operator::Lt | Operator::Gte | Operator::Lte => false,
+                }
+            });
+        pairs && expressions
+    }
 }
 
 /// What to do when a spread constraint cannot be kept.
@@ -60,4 +88,39 @@ pub struct PodAffinityTerm {
     pub match_label_keys: Vec<Name>,
     /// Pod label keys whose values must differ.
     pub mismatch_label_keys: Vec<Name>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_selector_selects_where_every_pair_and_expression_holds() {
+        let labels = BTreeMap::from([("app".into(), "web".into())]);
+        let expression = |key: &str, operator, values: &[&str]| LabelSelector {
+            match_labels: Vec::new(),
+            match_expressions: vec![(
+                key.into(),
+                operator,
+                values.iter().map(|value| Name::from(*value)).collect(),
+            )],
+        };
+        for (selector, expected) in [
+            (LabelSelector::default(), true),
+            (expression("app", Operator::In, &["api", "web"]), true),
+            (expression("app", Operator::NotIn, &["web"]), false),
+            (expression("tier", Operator::NotIn, &["web"]), true),
+            (expression("app", Operator::Exists, &[]), true),
+            (expression("tier", Operator::Exists, &[]), false),
+            (expression("tier", Operator::DoesNotExist, &[]), true),
+            (expression("app", Operator::Gt, &["0"]), false),
+        ] {
+            assert_eq!(selector.selects(&labels), expected, "{selector:?}");
+        }
+        let pairs = LabelSelector {
+            match_labels: vec![("app".into(), "api".into())],
+            match_expressions: Vec::new(),
+        };
+        assert!(!pairs.selects(&labels));
+    }
 }

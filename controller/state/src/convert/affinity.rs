@@ -159,7 +159,7 @@ fn list(names: Option<&[String]>) -> Vec<Name> {
 }
 
 /// A label selector; its operators are `In`, `NotIn`, `Exists`, `DoesNotExist`.
-fn selector(
+pub(super) fn selector(
     selector: Option<&KubeSelector>,
     path: &str,
 ) -> Result<Option<LabelSelector>, FieldError> {

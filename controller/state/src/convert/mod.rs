@@ -4,6 +4,7 @@
 //! panic, so one broken object cannot stop a watch of all the others.
 
 mod affinity;
+mod budget;
 mod claim;
 mod daemon;
 mod node;
@@ -21,13 +22,14 @@ use millwright_model::{
     Effect, Name, Operator, Quantity, Requirement, ResourceName, Resources, Taint, Timestamp,
 };
 
+pub use budget::{DisruptionBudget, disruption_budget};
 pub use claim::{ClaimFacts, claim_facts};
 pub use daemon::daemon_pod;
 pub use node::{NodeFacts, node_facts, state_node};
 pub use node_pool::node_pool;
 pub use pod::{
-    controller_owner, is_daemon, is_mirror, is_provisionable, is_terminal, is_untried, is_waiting,
-    pod_key, pod_spec, pod_uid, rejections,
+    controller_owner, is_daemon, is_mirror, is_provisionable, is_terminal, is_unready, is_untried,
+    is_waiting, pod_key, pod_spec, pod_uid, rejections,
 };
 pub use requests::effective_requests;
 pub use volume::{ClaimRef, ClaimSources, VolumeOutcome, claim_refs, resolve_claims};

@@ -58,6 +58,18 @@ pub fn is_terminal(pod: &Pod) -> bool {
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
+/// Whether the condition Ready is False (not missing, not Unknown).
+#[must_use]
+pub fn is_unready(pod: &Pod) -> bool {
+    let conditions = pod
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
+    conditions
+        .into_iter()
+        .any(|condition| condition.type_ == "Ready" && condition.status == "False")
+}
+
 /// The controlling owner.
 #[must_use]
 pub fn controller_owner(pod: &Pod) -> Option<Owner> {
