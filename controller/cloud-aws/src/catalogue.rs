@@ -94,7 +94,7 @@ pub(crate) async fn read(
             match on_demand(clients).await {
                 Ok(prices) => refreshed.on_demand = Some(prices),
                 Err(error) => {
-                    tracing::warn!(%error, "price list could not be read, known prices stay in use")
+                    tracing::warn!(%error, "price list could not be read, known prices stay in use");
                 }
             }
         }
@@ -175,9 +175,8 @@ fn amount(value: Option<i64>) -> u64 {
 
 /// The facts of one type; `None` for a type without a name.
 fn facts(info: &InstanceTypeInfo) -> Option<InstanceTypeFacts> {
-    let name: Name = info.instance_type()?.as_str().into();
+    let name = info.instance_type()?.as_str();
     let sold = |class: UsageClassType| info.supported_usage_classes().contains(&class);
-    let network = info.network_info();
     let processor = info.processor_info();
     let architectures = processor
         .map(|p| p.supported_architectures())
@@ -202,9 +201,6 @@ fn facts(info: &InstanceTypeInfo) -> Option<InstanceTypeFacts> {
                 .map(|f| f.as_str().into())
                 .collect(),
         }),
-        encryption_in_transit: network
-            .and_then(|n| n.encryption_in_transit_supported())
-            .unwrap_or(false),
         nitro_enclaves: info
             .nitro_enclaves_support()
             .is_some_and(|s| s.as_str() == "supported"),
@@ -228,15 +224,42 @@ fn facts(info: &InstanceTypeInfo) -> Option<InstanceTypeFacts> {
             .and_then(|ebs| ebs.ebs_optimized_info())
             .and_then(|ebs| ebs.maximum_bandwidth_in_mbps())
             .map(|mbps| u64::from(count(Some(mbps)))),
-        network_bandwidth_mbps: network.and_then(bandwidth),
-        network_cards: network
-            .map(|n| {
-                n.network_cards()
+        // EC2 does not report trunking; the embedded facts know it for the types they have.
+        branch_interfaces: embedded_branch_interfaces(name),
+        placement_strategies: info
+            .placement_group_info()
+            .map(|p| {
+                p.supported_strategies()
                     .iter()
-                    .map(|card| count(card.maximum_network_interfaces()))
+                    .map(|s| s.as_str().into())
                     .collect()
             })
             .unwrap_or_default(),
+        ..network_facts(info)
+    })
+}
+
+/// The facts about a type's network, and its name.
+fn network_facts(info: &InstanceTypeInfo) -> InstanceTypeFacts {
+    let network = info.network_info();
+    let name = info.instance_type().map_or("", |name| name.as_str());
+    let embedded = millwright_ec2_catalogue::by_name(name);
+    InstanceTypeFacts {
+        name: name.into(),
+        encryption_in_transit: network
+            .and_then(|n| n.encryption_in_transit_supported())
+            .unwrap_or(false),
+        // The documented figure is what nodes have always been labelled with; what EC2 reports
+        // per card differs from it for some types.
+        network_bandwidth_mbps: embedded
+            .and_then(|facts| facts.network_mbps)
+            .or_else(|| network.and_then(bandwidth)),
+        network_cards: network
+            .map(|n| n.network_cards())
+            .unwrap_or_default()
+            .iter()
+            .map(|card| count(card.maximum_network_interfaces()))
+            .collect(),
         default_network_card: network
             .and_then(|n| n.default_network_card_index())
             .and_then(|at| usize::try_from(at).ok())
@@ -250,19 +273,8 @@ fn facts(info: &InstanceTypeInfo) -> Option<InstanceTypeFacts> {
         ena: network
             .and_then(|n| n.ena_support())
             .is_some_and(|s| s.as_str() != "unsupported"),
-        // EC2 does not report trunking; the embedded facts know it for the types they have.
-        branch_interfaces: embedded_branch_interfaces(&name),
-        placement_strategies: info
-            .placement_group_info()
-            .map(|p| {
-                p.supported_strategies()
-                    .iter()
-                    .map(|s| s.as_str().into())
-                    .collect()
-            })
-            .unwrap_or_default(),
-        name,
-    })
+        ..InstanceTypeFacts::default()
+    }
 }
 
 fn embedded_branch_interfaces(name: &str) -> u32 {
@@ -330,17 +342,21 @@ fn neurons(info: &InstanceTypeInfo) -> Vec<NeuronFacts> {
         .collect()
 }
 
+/// List prices: shared hardware, and bare metal, which the list keeps under another tenancy.
 async fn on_demand(
     clients: &Clients,
 ) -> Result<Vec<(Name, millwright_model::NanoDollarsPerHour)>, CloudError> {
+    let mut prices = price_list(clients, "Compute Instance (bare metal)", "Dedicated").await?;
+    prices.extend(price_list(clients, "Compute Instance", "Shared").await?);
+    Ok(prices)
+}
+
+async fn price_list(
+    clients: &Clients,
+    family: &str,
+    tenancy: &str,
+) -> Result<Vec<(Name, millwright_model::NanoDollarsPerHour)>, CloudError> {
     use aws_sdk_pricing::types::{Filter, FilterType};
-    let one = |field: &str, value: &str| {
-        Filter::builder()
-            .field(field)
-            .value(value)
-            .r#type(FilterType::TermMatch)
-            .build()
-    };
     let filters = [
         ("regionCode", clients.region.as_str()),
         ("serviceCode", "AmazonEC2"),
@@ -348,10 +364,14 @@ async fn on_demand(
         ("operatingSystem", "Linux"),
         ("capacitystatus", "Used"),
         ("marketoption", "OnDemand"),
-        ("tenancy", "Shared"),
+        ("tenancy", tenancy),
+        ("productFamily", family),
     ]
     .into_iter()
-    .map(|(field, value)| one(field, value))
+    .map(|(field, value)| {
+        let filter = Filter::builder().field(field).value(value);
+        filter.r#type(FilterType::TermMatch).build()
+    })
     .collect::<Result<Vec<_>, _>>()
     .map_err(|_| crate::errors::incomplete("price list filter"))?;
     let entries: Vec<String> = clients
@@ -401,7 +421,7 @@ async fn spot(
         };
         let slot = newest
             .entry((kind.as_str().into(), zone.into()))
-            .or_insert((at.secs(), price));
+            .or_insert_with(|| (at.secs(), price));
         if at.secs() > slot.0 {
             *slot = (at.secs(), price);
         }

@@ -5,12 +5,12 @@
 use std::collections::BTreeMap;
 
 use aws_sdk_ec2::types::Filter;
-use kube::ResourceExt as _;
 use millwright_api::{
     Ec2NodeClass, Ec2NodeClassStatus,
     conditions::{self as c, Conditioned, reasons},
     ec2_node_class::{SecurityGroup, Subnet},
 };
+use millwright_cloud::shape::{name_of, uid_of};
 use millwright_cloud::{
     CloudError, CloudErrorKind, NodeClassResolution, images, instance_profile, kubelet, selectors,
     tags,
@@ -297,11 +297,11 @@ impl AwsProvider {
             return Ok(Ok(()));
         }
         let role = class.spec.role.clone().unwrap_or_default();
-        let uid = class.uid().unwrap_or_default();
+        let uid = uid_of(class);
         let (cluster, region) = (&self.settings().cluster_name, &self.clients().region);
-        let name = instance_profile::name(cluster, region, &uid, &role);
+        let name = instance_profile::name(cluster, region, uid, &role);
         if !self.is_known_profile(&name) {
-            let path = instance_profile::class_path(region, cluster, &uid);
+            let path = instance_profile::class_path(region, cluster, uid);
             if let Err(verdict) = self
                 .ensure_profile(class, &name, &path, instance_profile::role_name(&role))
                 .await?
@@ -324,7 +324,7 @@ impl AwsProvider {
         let iam = &self.clients().iam;
         let cluster = &self.settings().cluster_name;
         let tags =
-            tags::of_instance_profile(class, &class.name_any(), cluster, &self.clients().region)
+            tags::of_instance_profile(class, name_of(class), cluster, &self.clients().region)
                 .into_iter()
                 .filter_map(|(key, value)| {
                     aws_sdk_iam::types::Tag::builder()
@@ -399,15 +399,15 @@ impl AwsProvider {
     }
 
     pub(crate) async fn finalize(&self, class: &Ec2NodeClass) -> Result<(), CloudError> {
-        self.delete_launch_templates(&class.name_any()).await?;
+        self.delete_launch_templates(name_of(class)).await?;
         if self.settings().isolated_vpc || class.spec.role.is_none() {
             return Ok(());
         }
-        let uid = class.uid().unwrap_or_default();
+        let uid = uid_of(class);
         let path = instance_profile::class_path(
             &self.clients().region,
             &self.settings().cluster_name,
-            &uid,
+            uid,
         );
         let iam = &self.clients().iam;
         let profiles = iam
@@ -464,17 +464,9 @@ fn placement_group(class: &Ec2NodeClass) -> Verdict {
 }
 
 fn condition(kind: &str, verdict: Verdict) -> millwright_api::Condition {
-    let (status, reason, message) = match verdict {
-        Ok(()) => ("True", kind.to_owned(), String::new()),
-        Err((reason, message)) => ("False", reason.to_owned(), message),
-    };
-    millwright_api::Condition {
-        type_: kind.to_owned(),
-        status: status.to_owned(),
-        reason,
-        message,
-        last_transition_time: millwright_api::Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH),
-        observed_generation: None,
+    match verdict {
+        Ok(()) => c::verdict(kind, c::TRUE, kind, ""),
+        Err((reason, message)) => c::verdict(kind, c::FALSE, reason, &message),
     }
 }
 
@@ -487,7 +479,7 @@ pub(crate) fn ready(class: &Ec2NodeClass) -> Result<(), CloudError> {
             message,
         ))
     };
-    let name = class.name_any();
+    let name = name_of(class);
     let Some(condition) = class.condition(c::READY) else {
         return not_ready(format!("nodeclass {name} has not been reconciled"));
     };

@@ -8,7 +8,7 @@ use std::{
 };
 
 use aws_sdk_ec2::{
-    operation::create_fleet::CreateFleetOutput,
+    operation::create_fleet::{CreateFleetOutput, builders::CreateFleetFluentBuilder},
     types::{
         DefaultTargetCapacityType, Filter, FleetLaunchTemplateConfigRequest,
         FleetLaunchTemplateOverridesRequest, FleetLaunchTemplateSpecificationRequest,
@@ -17,8 +17,8 @@ use aws_sdk_ec2::{
         TargetCapacitySpecificationRequest,
     },
 };
-use kube::ResourceExt as _;
 use millwright_api::{labels::INSTANCE_TENANCY, tags::RESOURCE_NITRO_SANDBOX};
+use millwright_cloud::shape::name_of;
 use millwright_cloud::{
     CloudError, CloudErrorKind, Instance, InstanceState, LaunchGroup, ec2_errors,
     launch::{self, Selection, select},
@@ -251,7 +251,7 @@ impl AwsProvider {
             CloudErrorKind::Throttled | CloudErrorKind::Transient => Refused::Repeat(error),
             _ => Refused::Final(error),
         };
-        let class_name = group.node_class.name_any();
+        let class_name = name_of(&group.node_class);
         let pool = group
             .members
             .first()
@@ -259,7 +259,7 @@ impl AwsProvider {
             .map(|pool| pool.as_str().to_owned());
         let launch_tags = tags::of_launch(
             &group.node_class,
-            &class_name,
+            class_name,
             &self.settings().cluster_name,
             pool.as_deref(),
         );
@@ -275,50 +275,17 @@ impl AwsProvider {
                 message,
             )));
         }
-        let mut instance_tags = launch_tags.clone();
-        instance_tags.insert(tags::LAUNCH_GROUP.to_owned(), group.id.to_string());
-        let tagged = |kind: ResourceType, tags: &BTreeMap<String, String>| {
-            TagSpecification::builder()
-                .resource_type(kind)
-                .set_tags(Some(sdk_tags(tags)))
-                .build()
-        };
         let spot = selection.capacity_type == CapacityType::Spot;
-        let target = TargetCapacitySpecificationRequest::builder()
-            .set_total_target_capacity(i32::try_from(count).ok())
-            .default_target_capacity_type(if spot {
-                DefaultTargetCapacityType::Spot
-            } else {
-                DefaultTargetCapacityType::OnDemand
-            })
-            .build();
-        let mut call = self
+        let call = self
             .clients()
             .ec2_once
             .create_fleet()
-            .r#type(FleetType::Instant)
             .client_token(token(group, count, generation))
             .set_context(group.node_class.spec.context.clone())
             .set_launch_template_configs(Some(configs))
-            .target_capacity_specification(target)
-            .tag_specifications(tagged(ResourceType::Instance, &instance_tags))
-            .tag_specifications(tagged(ResourceType::Volume, &launch_tags))
-            .tag_specifications(tagged(ResourceType::Fleet, &launch_tags));
-        if spot {
-            let strategy = SpotAllocationStrategy::PriceCapacityOptimized;
-            call = call.spot_options(
-                SpotOptionsRequest::builder()
-                    .allocation_strategy(strategy)
-                    .build(),
-            );
-        } else {
-            let strategy = FleetOnDemandAllocationStrategy::LowestPrice;
-            call = call.on_demand_options(
-                OnDemandOptionsRequest::builder()
-                    .allocation_strategy(strategy)
-                    .build(),
-            );
-        }
+            .target_capacity_specification(target(count, spot))
+            .set_tag_specifications(Some(tag_specifications(&launch_tags, &group.id)));
+        let call = with_strategy(call, spot);
         match call.send().await {
             Ok(output) => Ok(output),
             Err(error) if code(&error).contains("InvalidLaunchTemplate") => {
@@ -360,10 +327,10 @@ impl AwsProvider {
             let data = self
                 .user_data(group, selection.capacity_type, planned.pods)
                 .await?;
-            let class_name = group.node_class.name_any();
+            let class_name = name_of(&group.node_class);
             let parameters = Parameters {
                 class: &group.node_class,
-                class_name: &class_name,
+                class_name,
                 image_id: &planned.image_id,
                 user_data: &data,
                 capacity_type: selection.capacity_type,
@@ -549,6 +516,58 @@ impl AwsProvider {
     }
 }
 
+/// Tags of what the fleet creates. Only instances carry the group, by which the next leader finds
+/// them.
+fn tag_specifications(
+    launch_tags: &BTreeMap<String, String>,
+    group: &Name,
+) -> Vec<TagSpecification> {
+    let tagged = |kind: ResourceType, tags: &BTreeMap<String, String>| {
+        TagSpecification::builder()
+            .resource_type(kind)
+            .set_tags(Some(sdk_tags(tags)))
+            .build()
+    };
+    let mut instance_tags = launch_tags.clone();
+    instance_tags.insert(tags::LAUNCH_GROUP.to_owned(), group.to_string());
+    vec![
+        tagged(ResourceType::Instance, &instance_tags),
+        tagged(ResourceType::Volume, launch_tags),
+        tagged(ResourceType::Fleet, launch_tags),
+    ]
+}
+
+fn target(count: usize, spot: bool) -> TargetCapacitySpecificationRequest {
+    TargetCapacitySpecificationRequest::builder()
+        .set_total_target_capacity(i32::try_from(count).ok())
+        .default_target_capacity_type(if spot {
+            DefaultTargetCapacityType::Spot
+        } else {
+            DefaultTargetCapacityType::OnDemand
+        })
+        .build()
+}
+
+/// An instant fleet that takes the cheapest, and of Spot the cheapest that is likely to last.
+fn with_strategy(call: CreateFleetFluentBuilder, spot: bool) -> CreateFleetFluentBuilder {
+    let call = call.r#type(FleetType::Instant);
+    if spot {
+        let strategy = SpotAllocationStrategy::PriceCapacityOptimized;
+        call.spot_options(
+            SpotOptionsRequest::builder()
+                .allocation_strategy(strategy)
+                .build(),
+        )
+    } else {
+        let strategy = FleetOnDemandAllocationStrategy::LowestPrice;
+        call.on_demand_options(
+            OnDemandOptionsRequest::builder()
+                .allocation_strategy(strategy)
+                .build(),
+        )
+    }
+}
+
 /// The error of members without an instance.
 fn shortfall(errors: &BTreeMap<String, String>) -> CloudError {
     let text = errors.keys().cloned().collect::<Vec<_>>().join("; ");
@@ -638,7 +657,7 @@ impl AwsProvider {
             let free = self.free_addresses(&subnet.id);
             let slot = chosen
                 .entry(subnet.zone.clone())
-                .or_insert((free, subnet.id.clone()));
+                .or_insert_with(|| (free, subnet.id.clone()));
             if free > slot.0 {
                 *slot = (free, subnet.id.clone());
             }

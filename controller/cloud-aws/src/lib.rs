@@ -25,12 +25,11 @@ use std::{
 };
 
 use async_trait::async_trait;
-use kube::ResourceExt as _;
 use millwright_api::Ec2NodeClass;
 use millwright_cloud::{
     CloudError, CloudErrorKind, Instance, LaunchGroup, NodeClassResolution, Provider,
     instance_types::{Basis, DiscoveredMemory, Market, instance_types},
-    shape::{ClassShape, zones_of},
+    shape::{ClassShape, uid_of, zones_of},
     token_bucket::{BucketSettings, TokenBucket},
     unavailable::UnavailableOfferings,
 };
@@ -207,7 +206,7 @@ impl AwsProvider {
         let subnets = class.status.as_ref().map(|status| &status.subnets);
         let key = format!(
             "{}/{:?}/{subnets:?}",
-            class.uid().unwrap_or_default(),
+            uid_of(class),
             class.metadata.generation
         );
         if let Some((at, list)) = lock(&self.inner.lists).get(&key)

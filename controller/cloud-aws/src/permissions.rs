@@ -14,12 +14,15 @@ use aws_sdk_ec2::{
         Tag, TagSpecification, TargetCapacitySpecificationRequest,
     },
 };
-use kube::ResourceExt as _;
 use millwright_api::{
     Ec2NodeClass, Ec2NodeClassStatus,
     ec2_node_class::{Ami, Subnet},
 };
-use millwright_cloud::{CloudError, CloudErrorKind, ec2_errors, tags};
+use millwright_cloud::{
+    CloudError, CloudErrorKind, ec2_errors,
+    shape::{name_of, uid_of},
+    tags,
+};
 
 use crate::{
     AwsProvider, Verdict,
@@ -49,7 +52,7 @@ impl AwsProvider {
     ) -> Result<Verdict, CloudError> {
         let key = format!(
             "{}/{:?}/{:?}/{status:?}",
-            class.uid().unwrap_or_default(),
+            uid_of(class),
             class.metadata.generation,
             class.metadata.annotations,
         );
@@ -59,9 +62,9 @@ impl AwsProvider {
         let (Some(subnet), Some(image)) = (status.subnets.first(), status.amis.first()) else {
             return Ok(Ok(()));
         };
-        let name = class.name_any();
+        let name = name_of(class);
         // The tag of the NodePool is empty, which still satisfies a condition on its presence.
-        let launch_tags = tags::of_launch(class, &name, &self.settings().cluster_name, None);
+        let launch_tags = tags::of_launch(class, name, &self.settings().cluster_name, None);
         let rehearsal = Rehearsal {
             class,
             profile: &status.instance_profile,

@@ -11,7 +11,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use millwright_api::{Condition, Ec2NodeClass, Ec2NodeClassStatus, Time, conditions};
+use millwright_api::{Ec2NodeClass, Ec2NodeClassStatus, conditions};
 use millwright_model::{
     CapacityType, InstanceType, Name, NodeClaimName, ProviderId, Timestamp,
     instance_type::InstanceTypes, labels as keys,
@@ -320,14 +320,7 @@ impl Provider for MemoryProvider {
             instance_profile: "memory".to_owned(),
             conditions: conditions::EC2_NODE_CLASS_DEPENDENTS
                 .iter()
-                .map(|kind| Condition {
-                    type_: (*kind).to_owned(),
-                    status: conditions::TRUE.to_owned(),
-                    reason: (*kind).to_owned(),
-                    message: String::new(),
-                    observed_generation: class.metadata.generation,
-                    last_transition_time: Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH),
-                })
+                .map(|kind| conditions::verdict(kind, conditions::TRUE, kind, ""))
                 .collect(),
             ..Ec2NodeClassStatus::default()
         };

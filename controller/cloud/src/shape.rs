@@ -49,6 +49,18 @@ impl From<&Ec2NodeClass> for ClassShape {
     }
 }
 
+/// Name of a class; empty for one that no API server has seen.
+#[must_use]
+pub fn name_of(class: &Ec2NodeClass) -> &str {
+    class.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// Uid of a class; empty for one that no API server has seen.
+#[must_use]
+pub fn uid_of(class: &Ec2NodeClass) -> &str {
+    class.metadata.uid.as_deref().unwrap_or_default()
+}
+
 /// A zone that the class can launch into.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClassZone {

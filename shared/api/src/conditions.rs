@@ -194,6 +194,20 @@ pub fn find<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Condition
     conditions.iter().find(|c| c.type_ == kind)
 }
 
+/// A verdict by somebody who knows neither the object's generation nor the time: the engine stamps
+/// both when it takes the verdict over.
+#[must_use]
+pub fn verdict(kind: &str, status: &str, reason: &str, message: &str) -> Condition {
+    Condition {
+        type_: kind.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        observed_generation: None,
+        last_transition_time: Time(Timestamp::UNIX_EPOCH),
+    }
+}
+
 /// What the engine has to know of the object besides its list.
 #[derive(Clone, Debug)]
 pub struct ObjectFacts {

@@ -41,7 +41,7 @@ async fn a_sound_class_resolves_to_everything_that_a_launch_needs() {
     assert_eq!(status.amis.len(), 5);
     assert_eq!(
         rig.world.instance_profiles(),
-        [status.instance_profile.clone()]
+        std::slice::from_ref(&status.instance_profile)
     );
 }
 
@@ -82,7 +82,7 @@ async fn an_alias_that_ended_says_so() {
     let rig = Rig::new().await;
     let class = rig
         .resolve(class(|spec| {
-            spec.ami_selector_terms = vec![alias("al2@latest")]
+            spec.ami_selector_terms = vec![alias("al2@latest")];
         }))
         .await;
     assert_eq!(verdict(&class, AMIS_READY), ("False", "UnsupportedAlias"));
