@@ -177,8 +177,8 @@ pub fn finalize_node<'a>(
         edit: cordon(node),
         ..NodeStep::default()
     };
-    let passed = drained(claim, pods, &mut step, now)
-        && volumes_detached(claim, volumes, &mut step, now);
+    let passed =
+        drained(claim, pods, &mut step, now) && volumes_detached(claim, volumes, &mut step, now);
     step.next = match claim {
         _ if !passed => Next::Again(drain::POLL),
         Some(claim) => {

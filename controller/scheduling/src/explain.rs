@@ -50,12 +50,11 @@ impl Explainer<'_> {
             return own(RefusalKind::Unsupported, rule.to_owned());
         }
         let mut reasons: Vec<Refusal> = Vec::new();
-        // The last shape asks for the least: what excludes it excludes all.
-        if let Some(shape) = class.shapes.last() {
-            let shape = self.problem.shape(*shape);
-            for template in 0..self.problem.templates.len() {
-                reasons.push(self.refusal(template, class, shape));
-            }
+        for template in 0..self.problem.templates.len() {
+            let shapes = class.shapes.iter().map(|shape| self.problem.shape(*shape));
+            let refusals = shapes.map(|shape| self.refusal(template, class, shape));
+            // The alternative that came nearest; the last, which asks for least, among equals.
+            reasons.extend(refusals.max_by_key(|refusal| nearness(refusal.kind)));
         }
         for unused in self
             .problem
@@ -241,6 +240,18 @@ impl Explainer<'_> {
             }
         }
         "limits: what is left allows no type with room".to_owned()
+    }
+}
+
+/// How near a refusal is to success: ever less would have to change in the pod.
+const fn nearness(kind: RefusalKind) -> u8 {
+    match kind {
+        RefusalKind::Limits => 5,
+        RefusalKind::Offering => 4,
+        RefusalKind::Resources => 3,
+        RefusalKind::NoInstanceType => 2,
+        RefusalKind::Requirements => 1,
+        _ => 0,
     }
 }
 

@@ -198,7 +198,11 @@ impl Requirements {
         let last = last_segment(key);
         let known = || {
             let own = self.by_key.keys().map(|known| &**known);
-            labels::WELL_KNOWN.iter().copied().chain(own).filter(|known| *known != key)
+            labels::WELL_KNOWN
+                .iter()
+                .copied()
+                .chain(own)
+                .filter(|known| *known != key)
         };
         known()
             .find(|known| last_segment(known) == last)

@@ -139,17 +139,6 @@ fn strict(spec: &PodSpec, term: &[Requirement]) -> Requirements {
     wanted
 }
 
-/// Whether some label is asked to have a value while `wanted`, the intersection of all that is
-/// asked, leaves it none. Karpenter takes an empty intersection for "must be absent".
-fn contradicts(spec: &PodSpec, asked: &[&[Requirement]], wanted: &Requirements) -> bool {
-    let selected = spec
-        .node_selector
-        .iter()
-        .map(|(key, value)| Requirement::label(key, value));
-    let mut all = selected.chain(asked.iter().copied().flatten().cloned());
-    all.any(|r| !r.allows_absence() && wanted.get(r.key()).is_some_and(Requirement::is_empty))
-}
-
 fn nodes(snapshot: &ClusterSnapshot) -> Vec<Node<'_>> {
     let mut nodes: Vec<&StateNode> = snapshot
         .nodes
@@ -267,14 +256,13 @@ impl Scheduler<'_> {
     fn add(&mut self, at: PodIndex, spec: &PodSpec) -> bool {
         let first = terms(spec).swap_remove(0);
         let mut wanted = strict(spec, &first);
-        let preferred = spec
-            .preferred_terms
-            .first()
-            .map_or(&[][..], |(_, term)| term);
-        preferred
-            .iter()
-            .for_each(|requirement| wanted.add(requirement.clone()));
-        if contradicts(spec, &[&first, preferred], &wanted) {
+        if let Some((_, preferred)) = spec.preferred_terms.first() {
+            preferred
+                .iter()
+                .for_each(|requirement| wanted.add(requirement.clone()));
+        }
+        let impossible = |r: &Requirement| r.is_empty() && !r.allows_absence();
+        if wanted.iter().any(impossible) {
             return false;
         }
         let on_node = self.nodes.iter_mut().find(|node| {

@@ -42,13 +42,12 @@ impl Checker<'_> {
         }
     }
 
-    /// The NodeClaim promises no more than its NodePool allows.
+    /// The NodeClaim promises no more than its NodePool allows. A NodePool whose labels contradict
+    /// its requirements allows no value of that label, which no NodeClaim can narrow.
     fn check_template(&mut self, claim: &NodeClaimProposal) {
         let template = claim.node_pool.template_requirements();
-        for wanted in template
-            .iter()
-            .filter(|wanted| !narrows(&claim.requirements, wanted))
-        {
+        let sensible = template.iter().filter(|wanted| !wanted.is_empty());
+        for wanted in sensible.filter(|wanted| !narrows(&claim.requirements, wanted)) {
             let detail = format!(
                 "{}: NodePool {} asks for {wanted}",
                 claim.name, claim.node_pool.name

@@ -7,7 +7,7 @@ use millwright_model::{
 };
 
 use super::{Checker, Property, Strict, keeps_away, total};
-use crate::problem::strict_alternatives;
+use crate::problem::{may_run, strict_alternatives};
 
 impl Checker<'_> {
     pub(super) fn check_nominations(&mut self, plan: &Plan) {
@@ -87,11 +87,16 @@ impl Checker<'_> {
         let labels = labels_of(node);
         let mut reserve = Resources::new();
         for daemon in self.snapshot.daemons.iter() {
-            let strict = strict_alternatives(&daemon.spec);
-            let here = strict
-                .first()
-                .is_some_and(|w| labels.compatible(w, |_| false).is_ok());
-            if here && taints::untolerated(&node.taints, &daemon.spec.tolerations).is_none() {
+            let runs = if node.launched {
+                let strict = strict_alternatives(&daemon.spec);
+                let here = strict
+                    .first()
+                    .is_some_and(|w| labels.compatible(w, |_| false).is_ok());
+                here && taints::untolerated(&node.taints, &daemon.spec.tolerations).is_none()
+            } else {
+                may_run(daemon, &labels, &node.taints)
+            };
+            if runs {
                 reserve.add(&daemon.spec.requests);
             }
         }

@@ -11,13 +11,14 @@
 use std::collections::BTreeMap;
 
 use millwright_model::NanoDollarsPerHour;
+use rustc_hash::FxHashMap;
 
 use super::simplex::maximise;
 use crate::{
     draft::Bin,
-    problem::{Problem, ShapeOrd},
+    problem::{Problem, ShapeOrd, fits},
     shard::Component,
-    signature::{Join, Signatures},
+    signature::{Join, Priced, SignatureOrd, Signatures},
 };
 
 /// Resource prices are held in units of 2^-40 nano-dollars: bytes are cheap.
@@ -54,9 +55,13 @@ pub(crate) fn lower_bound<'p>(
         }));
     }
     let prices = resource_prices(problem, &counts, &rows);
+    let mut bargains = Bargains {
+        prices: &prices,
+        by_signature: FxHashMap::default(),
+    };
     let mut bound: i128 = 0;
     for (shape, count) in &counts {
-        let worth = worth(problem, component, signatures, *shape, &prices);
+        let worth = bargains.worth(problem, component, signatures, *shape);
         bound = bound.saturating_add(worth.saturating_mul(*count));
     }
     NanoDollarsPerHour(u64::try_from(bound).unwrap_or(0))
@@ -109,42 +114,83 @@ fn resource_prices(
     prices
 }
 
-/// What one pod of a shape is worth under resource prices, in nano-dollars, rounded down.
-fn worth<'p>(
-    problem: &'p Problem<'p>,
-    component: &Component,
-    signatures: &mut Signatures<'p>,
-    shape: ShapeOrd,
-    prices: &[i128],
-) -> i128 {
-    let dot = |row: &[i64]| -> i128 {
+/// The types of each signature, best bargain first: least price for the worth of their room.
+struct Bargains<'b> {
+    prices: &'b [i128],
+    by_signature: FxHashMap<SignatureOrd, Vec<Bargain>>,
+}
+
+#[derive(Clone, Copy)]
+struct Bargain {
+    at: usize,
+    price: i128,
+    /// What the room is worth, in units of 2^-20 nano-dollars, rounded up.
+    worth: i128,
+}
+
+impl Bargains<'_> {
+    fn dot(&self, row: &[i64]) -> i128 {
         row.iter()
-            .zip(prices)
+            .zip(self.prices)
             .map(|(amount, price)| i128::from(*amount) * price)
             .sum()
-    };
-    let shape = problem.shape(shape);
-    let own = dot(&shape.requests);
-    let mut least: Option<i128> = None;
-    for template in component.templates.iter().copied() {
-        let Some(root) = signatures.root(template, None) else {
-            continue;
-        };
-        let home = match signatures.join(root, shape.requirements) {
-            Join::Into(home) => home,
-            // Some other pod may open this template for it, at a price that nobody knows here.
-            Join::NotYet => return 0,
-            Join::Never | Join::Unknown => continue,
-        };
-        for priced in signatures.fitting(home, &shape.requests) {
-            let whole = dot(room(problem, template, priced.at));
-            // `own <= whole`, and prices of nodes are far below 2^40 nano-dollars.
-            let share =
-                (own >> 20).saturating_mul(i128::from(priced.price.0)) / ((whole >> 20) + 1);
-            least = Some(least.map_or(share, |least| least.min(share)));
-        }
     }
-    least.unwrap_or(0)
+
+    /// What one pod of a shape is worth, in nano-dollars, rounded down: its share of the best
+    /// bargain that can hold it.
+    fn worth<'p>(
+        &mut self,
+        problem: &'p Problem<'p>,
+        component: &Component,
+        signatures: &mut Signatures<'p>,
+        shape: ShapeOrd,
+    ) -> i128 {
+        let shape = problem.shape(shape);
+        let own = self.dot(&shape.requests) >> 20;
+        let mut least: Option<i128> = None;
+        for template in component.templates.iter().copied() {
+            let Some(root) = signatures.root(template, None) else {
+                continue;
+            };
+            let home = match signatures.join(root, shape.requirements) {
+                Join::Into(home) => home,
+                // Some other pod may open this template for it, at a price that nobody knows here.
+                Join::NotYet => return 0,
+                Join::Never | Join::Unknown => continue,
+            };
+            let holds = |b: &&Bargain| fits(&shape.requests, room(problem, template, b.at));
+            let bargains = self.of(problem, template, signatures, home);
+            if let Some(best) = bargains.iter().find(holds) {
+                let share = own.saturating_mul(best.price) / best.worth;
+                least = Some(least.map_or(share, |least| least.min(share)));
+            }
+        }
+        least.unwrap_or(0)
+    }
+
+    fn of<'p>(
+        &mut self,
+        problem: &'p Problem<'p>,
+        template: usize,
+        signatures: &mut Signatures<'p>,
+        home: SignatureOrd,
+    ) -> &[Bargain] {
+        if !self.by_signature.contains_key(&home) {
+            let bargain = |priced: &Priced| Bargain {
+                at: priced.at,
+                price: i128::from(priced.price.0),
+                worth: (self.dot(room(problem, template, priced.at)) >> 20) + 1,
+            };
+            let mut list: Vec<Bargain> = signatures.by_price(home).iter().map(bargain).collect();
+            list.sort_by(|a, b| {
+                a.price
+                    .saturating_mul(b.worth)
+                    .cmp(&b.price.saturating_mul(a.worth))
+            });
+            self.by_signature.insert(home, list);
+        }
+        &self.by_signature[&home]
+    }
 }
 
 #[expect(

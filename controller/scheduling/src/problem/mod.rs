@@ -18,13 +18,13 @@ pub(crate) mod template;
 
 pub(crate) use catalogue::Catalogue;
 pub(crate) use dimension::{Dimensions, add_times, copies, fits, fits_sum};
-pub(crate) use node::{ExistingNodes, KindOrd, NodeOrd};
+pub(crate) use node::{ExistingNodes, KindOrd, NodeOrd, may_run};
 pub(crate) use queue::Queued;
 pub(crate) use shape::{Class, ClassOrd, RequirementsOrd, Shape, ShapeOrd, Shapes, TaintsOrd};
 pub(crate) use support::{Repelled, unsupported};
 pub(crate) use template::{Template, Unused, launchable, strict_alternatives};
 
-use millwright_model::{ClusterSnapshot, Effect, Name, NodePool, PodSpec, Taint};
+use millwright_model::{ClusterSnapshot, Effect, Name, NodePool, PodSpec, Taint, labels};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -103,16 +103,7 @@ impl<'a> Problem<'a> {
         }
         pools.sort_by_key(|(_, pool)| template::rank(pool));
 
-        let mut shapes = Shapes::default();
-        let (classes, class_of_spec) = classify(
-            &intake.specs,
-            &repelled,
-            &mut shapes,
-            &dimensions,
-            settings,
-            &pools,
-        );
-        let mentioned = mentioned(&shapes, &pools, snapshot);
+        let mentioned = mentioned(&intake.specs, &pools, snapshot);
         let mut taints = TaintLists::default();
         let (catalogues, templates) = templates(
             &pools,
@@ -122,6 +113,14 @@ impl<'a> Problem<'a> {
             &dimensions,
             &mut unused,
         );
+        let soft = |taint: &Taint| taint.effect == Effect::PreferNoSchedule;
+        let relax_taints = templates
+            .iter()
+            .any(|t| taints.lists[t.taints as usize].iter().any(soft));
+        let mut shapes = Shapes::default();
+        let (classes, class_of_spec) = classify(&intake.specs, &repelled, |spec| {
+            shapes.of(spec, &dimensions, settings.preference_policy, relax_taints)
+        });
         let existing = ExistingNodes::new(snapshot, &mentioned, &dimensions, |list| {
             taints.intern(list)
         });
@@ -187,11 +186,10 @@ impl<'a> Problem<'a> {
     }
 
     fn labels_satisfy(&self, kind: KindOrd, wanted: RequirementsOrd) -> bool {
-        let wanted = &self.shapes.wanted[wanted as usize];
+        let wanted = &self.shapes.wanted[wanted as usize].all;
         // A label that the node lacks is no value: nothing may be undefined.
         let labels = &self.existing.kinds[kind as usize].labels;
-        wanted.contradiction.is_none()
-            && (wanted.all.is_empty() || labels.compatible(&wanted.all, |_| false).is_ok())
+        wanted.is_empty() || labels.compatible(wanted, |_| false).is_ok()
     }
 
     /// The node that an earlier plan gave to a pod, if it is still there.
@@ -225,29 +223,23 @@ fn requested<'s>(specs: impl Iterator<Item = &'s PodSpec>) -> Vec<millwright_mod
     names
 }
 
-/// Classes, and the class of each spec.
+/// Classes, and the class of each spec. `ways` numbers the shapes of a spec.
 fn classify<'a>(
     specs: &[&'a PodSpec],
     repelled: &Repelled<'_>,
-    shapes: &mut Shapes,
-    dimensions: &Dimensions,
-    settings: &SolveSettings,
-    pools: &[(usize, &NodePool)],
+    mut ways: impl FnMut(&PodSpec) -> SmallVec<[ShapeOrd; 1]>,
 ) -> (Vec<Class<'a>>, Vec<ClassOrd>) {
-    let soft = |taint: &Taint| taint.effect == Effect::PreferNoSchedule;
-    let relax_taints = pools.iter().any(|(_, pool)| pool.taints.iter().any(soft));
     let mut classes: Vec<Class<'a>> = Vec::new();
     let mut index: FxHashMap<(SmallVec<[ShapeOrd; 1]>, Option<&'static str>), ClassOrd> =
         FxHashMap::default();
     let of_spec = specs.iter().map(|spec| {
         let refusal = unsupported(spec, repelled);
-        let ways = shapes.of(spec, dimensions, settings.preference_policy, relax_taints);
         *index
-            .entry((ways, refusal))
-            .or_insert_with_key(|(ways, refusal)| {
+            .entry((ways(spec), refusal))
+            .or_insert_with_key(|(shapes, refusal)| {
                 classes.push(Class {
                     spec,
-                    shapes: ways.clone(),
+                    shapes: shapes.clone(),
                     unsupported: *refusal,
                 });
                 ord(classes.len() - 1)
@@ -259,24 +251,30 @@ fn classify<'a>(
 
 /// Every label key that a pod, a daemon or a NodePool constrains.
 fn mentioned(
-    shapes: &Shapes,
+    specs: &[&PodSpec],
     pools: &[(usize, &NodePool)],
     snapshot: &ClusterSnapshot,
 ) -> FxHashSet<Name> {
     let mut keys = FxHashSet::default();
-    let mut add = |requirements: &millwright_model::Requirements| {
-        for requirement in requirements.iter() {
-            if !keys.contains(requirement.key()) {
-                keys.insert(requirement.key().clone());
-            }
+    let mut add = |key: &Name| {
+        if !keys.contains(key) {
+            keys.insert(key.clone());
         }
     };
-    shapes.wanted.iter().for_each(|wanted| add(&wanted.all));
-    pools
-        .iter()
-        .for_each(|(_, pool)| add(&template::root_requirements(pool)));
-    for daemon in snapshot.daemons.iter() {
-        strict_alternatives(&daemon.spec).iter().for_each(&mut add);
+    let daemons = snapshot.daemons.iter().map(|daemon| daemon.spec.as_ref());
+    for spec in specs.iter().copied().chain(daemons) {
+        spec.node_selector
+            .iter()
+            .for_each(|(key, _)| add(&labels::normalise(key)));
+        let preferred = spec.preferred_terms.iter().map(|(_, term)| term);
+        for requirement in spec.required_terms.iter().chain(preferred).flatten() {
+            add(requirement.key());
+        }
+    }
+    for (_, pool) in pools {
+        template::root_requirements(pool)
+            .iter()
+            .for_each(|requirement| add(requirement.key()));
     }
     keys
 }

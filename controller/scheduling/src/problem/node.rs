@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use millwright_model::{
-    ClusterSnapshot, DaemonPod, Name, NodeName, Requirement, Requirements, Resources, StateNode,
-    Taint, labels, taints,
+    ClusterSnapshot, DaemonPod, Effect, Name, NodeName, Requirement, Requirements, Resources,
+    StateNode, Taint, labels, taints,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -63,15 +63,20 @@ impl<'a> ExistingNodes<'a> {
             .collect();
         listed.sort_unstable_by_key(|node| (!node.initialized, &node.name));
         let mut this = Self::default();
-        let mut kinds: FxHashMap<(Vec<(Name, Name)>, TaintsOrd), KindOrd> = FxHashMap::default();
+        let mut kinds: FxHashMap<(Vec<(Name, Name)>, bool, TaintsOrd), KindOrd> =
+            FxHashMap::default();
         for node in listed {
             let taints = intern(&node.taints);
             let projected = project(node, mentioned);
             let kind = *kinds
-                .entry((projected, taints))
-                .or_insert_with_key(|(labels, _)| {
-                    this.kinds
-                        .push(Kind::new(labels, taints, &node.taints, &snapshot.daemons));
+                .entry((projected, node.launched, taints))
+                .or_insert_with_key(|(labels, launched, _)| {
+                    this.kinds.push(Kind::new(
+                        (labels, *launched),
+                        taints,
+                        &node.taints,
+                        &snapshot.daemons,
+                    ));
                     ord(this.kinds.len() - 1)
                 });
             this.push(node, kind, snapshot, dimensions);
@@ -110,7 +115,7 @@ impl<'a> ExistingNodes<'a> {
 
 impl Kind {
     fn new(
-        labels: &[(Name, Name)],
+        (labels, launched): (&[(Name, Name)], bool),
         taints: TaintsOrd,
         taint_list: &[Taint],
         daemons: &[std::sync::Arc<DaemonPod>],
@@ -119,13 +124,17 @@ impl Kind {
             .iter()
             .map(|(key, value)| Requirement::label(key, value))
             .collect();
-        // The first term only: a running daemon has been put here by the whole expression, but
-        // the reserve follows Karpenter's reading of it.
         let runs = |daemon: &DaemonPod| {
-            taints::untolerated(taint_list, &daemon.spec.tolerations).is_none()
-                && strict_alternatives(&daemon.spec)
-                    .first()
-                    .is_some_and(|wanted| labels.compatible(wanted, |_| false).is_ok())
+            if launched {
+                // The first term only: a running daemon has been put here by the whole
+                // expression, but the reserve follows Karpenter's reading of it.
+                taints::untolerated(taint_list, &daemon.spec.tolerations).is_none()
+                    && strict_alternatives(&daemon.spec)
+                        .first()
+                        .is_some_and(|wanted| labels.compatible(wanted, |_| false).is_ok())
+            } else {
+                may_run(daemon, &labels, taint_list)
+            }
         };
         let daemons = (0..daemons.len())
             .filter(|at| runs(&daemons[*at]))
@@ -136,6 +145,22 @@ impl Kind {
             daemons,
         }
     }
+}
+
+/// Whether a daemon may run on a node whose labels and taints are those of a NodeClaim that is not
+/// launched: labels that are still open count as whatever the daemon wants, as in the plan that
+/// reserved room for it.
+pub(crate) fn may_run(daemon: &DaemonPod, labels: &Requirements, taints: &[Taint]) -> bool {
+    let tolerated = |taint: &Taint| {
+        taint.effect == Effect::PreferNoSchedule
+            || daemon
+                .spec
+                .tolerations
+                .iter()
+                .any(|toleration| toleration.tolerates(taint))
+    };
+    let here = |wanted: &Requirements| labels.compatible(wanted, labels::is_well_known).is_ok();
+    taints.iter().all(tolerated) && strict_alternatives(&daemon.spec).iter().any(here)
 }
 
 /// The labels of `node` that anybody asks about, by canonical key.

@@ -59,41 +59,18 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    fn new(wish: Wish) -> Self {
-        let mut planned = wish.requirements.clone();
+    fn new(all: Requirements) -> Self {
+        let impossible = |r: &&Requirement| r.is_empty() && !r.allows_absence();
+        let contradiction = all.iter().find(impossible).map(|r| r.key().clone());
+        let mut planned = all.clone();
         // A planned node has a name that no pod can know.
         let host = planned.remove(labels::HOSTNAME);
         let possible = host.is_none_or(|host| host.has("hostname-placeholder"));
+        let planned = (possible && contradiction.is_none()).then_some(planned);
         Self {
-            all: wish.requirements,
-            planned: (possible && wish.contradiction.is_none()).then_some(planned),
-            contradiction: wish.contradiction,
-        }
-    }
-}
-
-/// What a pod wants of labels at one stage of relaxation.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Wish {
-    requirements: Requirements,
-    /// A key that is asked to have a value, and is left with none. An empty intersection reads
-    /// like `DoesNotExist`, which a node without the label would satisfy.
-    ///
-    /// Differs: Karpenter places such a pod on a node without the label, where it cannot run.
-    contradiction: Option<Name>,
-}
-
-impl Wish {
-    fn add(&mut self, requirement: &Requirement) {
-        let needs_value = !requirement.allows_absence();
-        let had_value = self
-            .requirements
-            .get(requirement.key())
-            .is_some_and(|own| !own.allows_absence());
-        self.requirements.add(requirement.clone());
-        let left = self.requirements.get(requirement.key());
-        if (needs_value || had_value) && left.is_some_and(Requirement::is_empty) {
-            self.contradiction = Some(requirement.key().clone());
+            all,
+            planned,
+            contradiction,
         }
     }
 }
@@ -116,7 +93,7 @@ pub(crate) struct Shapes {
     /// such a pod defines the key on a planned node.
     pub(crate) definable: FxHashSet<Name>,
     shape_index: FxHashMap<Shape, ShapeOrd>,
-    wanted_index: FxHashMap<Wish, RequirementsOrd>,
+    wanted_index: FxHashMap<Requirements, RequirementsOrd>,
     tolerance_index: FxHashMap<Tolerance, ToleranceOrd>,
 }
 
@@ -163,11 +140,11 @@ impl Shapes {
         })
     }
 
-    fn wanted(&mut self, wish: Wish) -> RequirementsOrd {
+    fn wanted(&mut self, wish: Requirements) -> RequirementsOrd {
         if let Some(known) = self.wanted_index.get(&wish) {
             return *known;
         }
-        for requirement in wish.requirements.iter() {
+        for requirement in wish.iter() {
             let absent = requirement.allows_absence() && requirement.is_complement();
             if absent && !labels::is_well_known(requirement.key()) {
                 self.definable.insert(requirement.key().clone());
@@ -214,16 +191,14 @@ impl Shapes {
 }
 
 /// The requirement sets that a pod asks for, most wanted first; never empty.
-fn wishes(spec: &PodSpec, policy: PreferencePolicy) -> Vec<Wish> {
+fn wishes(spec: &PodSpec, policy: PreferencePolicy) -> Vec<Requirements> {
+    let selector = Requirements::from_labels(spec.node_selector.iter().map(|(k, v)| (k, v)));
     let with = |terms: &[&[Requirement]]| {
-        let mut wish = Wish::default();
-        for (key, value) in &spec.node_selector {
-            wish.add(&Requirement::label(key, value));
-        }
+        let mut wish = selector.clone();
         terms
             .iter()
-            .flat_map(|term| term.iter())
-            .for_each(|requirement| wish.add(requirement));
+            .flat_map(|t| t.iter())
+            .for_each(|requirement| wish.add(requirement.clone()));
         wish
     };
     let mut preferred: Vec<&(u32, Vec<Requirement>)> = match policy {
@@ -235,7 +210,7 @@ fn wishes(spec: &PodSpec, policy: PreferencePolicy) -> Vec<Wish> {
     let none: &[Requirement] = &[];
     let heaviest = preferred.first().map_or(none, |(_, term)| term);
     let last = spec.required_terms.last().map_or(none, Vec::as_slice);
-    let mut wishes: Vec<Wish> = spec
+    let mut wishes: Vec<Requirements> = spec
         .required_terms
         .iter()
         .map(|term| with(&[term, heaviest]))
