@@ -47,6 +47,15 @@ pub(crate) struct ExistingNodes<'a> {
     pub(crate) by_name: FxHashMap<&'a NodeName, NodeOrd>,
 }
 
+/// What nodes of one [`Kind`] have in common.
+#[derive(PartialEq, Eq, Hash)]
+struct KindKey {
+    /// The labels that anybody asks about, by canonical key.
+    labels: Vec<(Name, Name)>,
+    launched: bool,
+    taints: TaintsOrd,
+}
+
 impl<'a> ExistingNodes<'a> {
     /// `mentioned`: the label keys that pods or daemons constrain. `intern` numbers taint sets.
     pub(crate) fn new(
@@ -63,22 +72,18 @@ impl<'a> ExistingNodes<'a> {
             .collect();
         listed.sort_unstable_by_key(|node| (!node.initialized, &node.name));
         let mut this = Self::default();
-        let mut kinds: FxHashMap<(Vec<(Name, Name)>, bool, TaintsOrd), KindOrd> =
-            FxHashMap::default();
+        let mut kinds: FxHashMap<KindKey, KindOrd> = FxHashMap::default();
         for node in listed {
-            let taints = intern(&node.taints);
-            let projected = project(node, mentioned);
-            let kind = *kinds
-                .entry((projected, node.launched, taints))
-                .or_insert_with_key(|(labels, launched, _)| {
-                    this.kinds.push(Kind::new(
-                        (labels, *launched),
-                        taints,
-                        &node.taints,
-                        &snapshot.daemons,
-                    ));
-                    ord(this.kinds.len() - 1)
-                });
+            let key = KindKey {
+                labels: project(node, mentioned),
+                launched: node.launched,
+                taints: intern(&node.taints),
+            };
+            let kind = *kinds.entry(key).or_insert_with_key(|key| {
+                this.kinds
+                    .push(Kind::new(key, &node.taints, &snapshot.daemons));
+                ord(this.kinds.len() - 1)
+            });
             this.push(node, kind, snapshot, dimensions);
         }
         this
@@ -114,18 +119,14 @@ impl<'a> ExistingNodes<'a> {
 }
 
 impl Kind {
-    fn new(
-        (labels, launched): (&[(Name, Name)], bool),
-        taints: TaintsOrd,
-        taint_list: &[Taint],
-        daemons: &[std::sync::Arc<DaemonPod>],
-    ) -> Self {
-        let labels: Requirements = labels
+    fn new(key: &KindKey, taint_list: &[Taint], daemons: &[std::sync::Arc<DaemonPod>]) -> Self {
+        let labels: Requirements = key
+            .labels
             .iter()
             .map(|(key, value)| Requirement::label(key, value))
             .collect();
         let runs = |daemon: &DaemonPod| {
-            if launched {
+            if key.launched {
                 // The first term only: a running daemon has been put here by the whole
                 // expression, but the reserve follows Karpenter's reading of it.
                 taints::untolerated(taint_list, &daemon.spec.tolerations).is_none()
@@ -141,7 +142,7 @@ impl Kind {
             .collect();
         Self {
             labels,
-            taints,
+            taints: key.taints,
             daemons,
         }
     }
