@@ -2,6 +2,10 @@
 //! ServiceAccount, against the simulated AWS; nodes are played by the kubelet stand-in.
 //!
 //! Scenarios run one after the other: each has a control plane of its own and wants both cores.
+#![expect(
+    clippy::print_stdout,
+    reason = "tests print what the controller has cost"
+)]
 
 #[path = "e2e/fleet.rs"]
 mod fleet;

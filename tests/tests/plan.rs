@@ -1,5 +1,6 @@
 //! `millwright plan` as a user runs it: bad input, the article, and worlds whose outcome Karpenter
 //! 1.14.1 itself computed.
+#![expect(clippy::print_stdout, reason = "says how many worlds were judged")]
 
 use std::{
     collections::BTreeMap,
@@ -180,32 +181,25 @@ fn pods_of<'a>(list: &'a Value) -> impl Iterator<Item = String> + 'a {
         .map(str::to_owned)
 }
 
-fn world(name: &str, packing: &str) -> anyhow::Result<()> {
+/// Plans a recorded world under the flags that Karpenter had.
+fn plan_world(name: &str, packing: &str, expected: &Value) -> anyhow::Result<Value> {
     let path = |file: &str| data("parity").join(file).to_string_lossy().into_owned();
-    let expected: Value =
-        serde_json::from_slice(&std::fs::read(path(&format!("{name}.expected.json")))?)?;
-    let flag = |key: &str| {
-        expected["flags"][key]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned()
-    };
+    let flag = |key: &str| expected["flags"][key].as_str().unwrap_or_default();
+    let types = expected["instanceTypes"]
+        .as_str()
+        .context("instanceTypes")?;
     let output = millwright(&[
         "plan",
         "-f",
         &path(&format!("{name}.yaml")),
         "--instance-types",
-        &path(
-            expected["instanceTypes"]
-                .as_str()
-                .context("instanceTypes")?,
-        ),
+        &path(types),
         "--packing",
         packing,
         "--preference-policy",
-        &flag("preferencePolicy"),
+        flag("preferencePolicy"),
         "--min-values-policy",
-        &flag("minValuesPolicy"),
+        flag("minValuesPolicy"),
         "-o",
         "json",
     ])?;
@@ -214,7 +208,11 @@ fn world(name: &str, packing: &str) -> anyhow::Result<()> {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let plan: Value = serde_json::from_slice(&output.stdout)?;
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// Holds a plan to Karpenter's: the same pods placed, and as many left over.
+fn same_pods(plan: &Value, expected: &Value) -> anyhow::Result<()> {
     let classes: Vec<&String> = expected["classes"]
         .as_object()
         .context("classes")?
@@ -235,13 +233,9 @@ fn world(name: &str, packing: &str) -> anyhow::Result<()> {
         "placed {placed:?} instead of {:?}",
         wanted("placed")
     );
-    let without: Vec<String> = plan["unschedulable"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| entry["pod"].as_str().map(str::to_owned))
-        .collect();
-    let without = count(without.into_iter(), &classes);
+    let without = plan["unschedulable"].as_array().into_iter().flatten();
+    let without = without.filter_map(|entry| entry["pod"].as_str().map(str::to_owned));
+    let without = count(without, &classes);
     for (class, n) in wanted("unschedulable") {
         ensure!(
             without.get(&class) == Some(&n),
@@ -249,6 +243,14 @@ fn world(name: &str, packing: &str) -> anyhow::Result<()> {
             without.get(&class)
         );
     }
+    Ok(())
+}
+
+fn world(name: &str, packing: &str) -> anyhow::Result<()> {
+    let expected = std::fs::read(data("parity").join(format!("{name}.expected.json")))?;
+    let expected: Value = serde_json::from_slice(&expected)?;
+    let plan = plan_world(name, packing, &expected)?;
+    same_pods(&plan, &expected)?;
     if packing == "karpenter" {
         let nodes = plan["nodeClaims"]
             .as_array()

@@ -205,7 +205,7 @@ fn run_plan(arguments: &PlanArguments) -> Result<ExitCode, String> {
             serde_json::to_string(&planned.output).map_err(|e| e.to_string())?
         ))?,
         Format::Yaml => {
-            write(&serde_saphyr::to_string(&planned.output).map_err(|e| e.to_string())?)?
+            write(&serde_saphyr::to_string(&planned.output).map_err(|e| e.to_string())?)?;
         }
     }
     Ok(ExitCode::from(if planned.output.unschedulable.is_empty() {

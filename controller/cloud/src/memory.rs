@@ -313,7 +313,7 @@ impl Provider for MemoryProvider {
 
     async fn resolve_node_class(
         &self,
-        class: &Ec2NodeClass,
+        _: &Ec2NodeClass,
     ) -> Result<NodeClassResolution, CloudError> {
         self.state().fault("resolve node class")?;
         let status = Ec2NodeClassStatus {

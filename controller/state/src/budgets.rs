@@ -15,9 +15,12 @@ pub(crate) struct Budgets {
 
 impl Budgets {
     /// Takes in a budget; whether anything changed that matters here.
-    pub(crate) fn apply(&mut self, key: String, budget: DisruptionBudget) -> bool {
-        let before = self.by_key.insert(key.clone(), budget);
-        before.as_ref() != self.by_key.get(&key)
+    pub(crate) fn apply(&mut self, key: &str, budget: DisruptionBudget) -> bool {
+        if self.by_key.get(key) == Some(&budget) {
+            return false;
+        }
+        self.by_key.insert(key.to_owned(), budget);
+        true
     }
 
     /// Takes out a budget; whether it was there.

@@ -375,7 +375,7 @@ impl ClusterState {
         match convert::disruption_budget(budget) {
             Ok(converted) => {
                 self.pods
-                    .change_budgets(|budgets| budgets.apply(key, converted));
+                    .change_budgets(|budgets| budgets.apply(&key, converted));
                 Ok(())
             }
             Err(error) => {

@@ -397,7 +397,7 @@ fn a_pod_that_a_budget_holds_for_ever_is_not_planned_away_from_a_node_that_goes(
         (&healthy, vec![lenient.clone()], 0),
         (&unready, vec![lenient], 1),
         (&unready, vec![never.clone()], 0),
-        (&tolerant, vec![never.clone()], 1),
+        (&tolerant, vec![never], 1),
         (
             &healthy,
             vec![json!({"selector": selector, "minAvailable": 5})],

@@ -87,7 +87,7 @@ async fn story(arguments: &DemoArgs, started: Instant) -> anyhow::Result<Summary
     let server = match (&arguments.kubeconfig, arguments.control_plane) {
         (Some(kubeconfig), _) => ApiServer::existing(kubeconfig.clone()).await?,
         (None, ControlPlane::Real) => ApiServer::real().await?,
-        (None, ControlPlane::Embedded) => ApiServer::embedded().await?,
+        (None, ControlPlane::Embedded) => ApiServer::embedded()?,
     };
     server.install_crds().await?;
     server.namespace("kube-node-lease").await?;

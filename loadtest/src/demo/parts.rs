@@ -95,7 +95,7 @@ impl ApiServer {
     }
 
     /// Starts the simulated API server with its controllers and scheduler.
-    pub(crate) async fn embedded() -> anyhow::Result<Self> {
+    pub(crate) fn embedded() -> anyhow::Result<Self> {
         bail!("the embedded API server is not part of this build; use --control-plane real")
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client, ResourceExt,
     runtime::{WatchStreamExt, reflector, reflector::Store, watcher},
@@ -14,9 +14,8 @@ use super::view::{NodeCounts, NodeKind, View};
 
 /// Stores of what the view shows.
 #[derive(Debug)]
-pub(crate) struct Watched {
+pub(super) struct Watched {
     pub(crate) pods: Store<Pod>,
-    pub(crate) nodes: Store<Node>,
     pub(crate) claims: Store<NodeClaim>,
     _tasks: JoinSet<()>,
 }
@@ -44,19 +43,18 @@ where
 }
 
 impl Watched {
-    /// Watches pods of a namespace, nodes and NodeClaims.
+    /// Watches pods of a namespace and NodeClaims.
     pub(crate) fn start(client: &Client, namespace: &str) -> Self {
         let mut tasks = JoinSet::new();
         Self {
             pods: follow(Api::namespaced(client.clone(), namespace), &mut tasks),
-            nodes: follow(Api::all(client.clone()), &mut tasks),
             claims: follow(Api::all(client.clone()), &mut tasks),
             _tasks: tasks,
         }
     }
 
     /// The picture of this moment. `price` gives dollars per hour by type, zone and capacity type.
-    pub(crate) fn view(&self, price: impl Fn(&str, &str, &str) -> f64) -> View {
+    pub(super) fn view(&self, price: impl Fn(&str, &str, &str) -> f64) -> View {
         let mut view = View::default();
         for pod in self.pods.state() {
             let status = pod

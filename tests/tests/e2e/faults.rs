@@ -10,7 +10,7 @@ use millwright_sim::aws::{Fault, FaultKind, PoolPattern};
 use millwright_tests::{Component, eventually};
 use serde_json::json;
 
-use crate::fleet::{Fleet, costs};
+use crate::fleet::{Fleet, costs, names};
 
 const PODS: u32 = 60;
 
@@ -113,43 +113,51 @@ async fn the_controller_dies_between_the_launch_and_its_record_and_nothing_is_la
     })
     .await;
     // Launches take effect, but nobody hears the answer: the state in which the controller dies.
+    // Every launch group and every repetition loses its answer for as long as it lives.
     let lost = Fault {
         action: "CreateFleet".to_owned(),
         kind: FaultKind::LoseAnswer,
-        times: 3,
+        times: 1_000,
     };
+    let world = fleet.aws.world();
     ensure!(
-        fleet.aws.world().fail_next(lost),
+        world.fail_next(lost),
         "the simulated AWS does not know the fault"
     );
     fleet
         .deployment("work", PODS, "1", "1Gi", json!({}))
         .await?;
-    let launched = eventually(
-        "instances exist and no nodeclaim knows of them",
-        Duration::from_secs(60),
-        async || {
-            let unwritten = fleet
-                .claims()
-                .await?
-                .iter()
-                .all(|c| c.status.as_ref().is_none_or(|s| s.provider_id.is_empty()));
-            ensure!(
-                fleet.alive() > 0 && unwritten,
-                "{} instances",
-                fleet.alive()
-            );
-            Ok(fleet.alive())
-        },
-    )
+    eventually("instances exist", Duration::from_secs(60), async || {
+        ensure!(fleet.alive() > 0, "none yet");
+        Ok(())
+    })
     .await;
     first.kill()?;
+    world.clear_faults();
+    let at_death = fleet.claims().await?;
+    let recorded = at_death
+        .iter()
+        .filter_map(|claim| claim.status.as_ref())
+        .filter(|status| !status.provider_id.is_empty());
+    ensure!(
+        recorded.count() == 0,
+        "a nodeclaim knows of its instance, though no answer arrived"
+    );
     let _second = fleet.controller("second")?;
     settled(&fleet).await?;
+    // `settled` saw an instance for each nodeclaim; those of the dead leader are among them...
+    let now = names(&fleet.claims().await?);
+    let lost: Vec<String> = names(&at_death)
+        .into_iter()
+        .filter(|name| !now.contains(name))
+        .collect();
+    ensure!(lost.is_empty(), "{lost:?} did not outlive the first leader");
+    // ... and none was launched beside them, not even for a moment.
+    let ever = world.instances().len();
     ensure!(
-        fleet.alive() == launched,
-        "{launched} instances were launched, {} exist now",
-        fleet.alive()
+        ever == now.len(),
+        "{ever} instances were launched for {} nodeclaims",
+        now.len()
     );
     scaled_down(&fleet).await
 }

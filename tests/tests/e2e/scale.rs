@@ -17,6 +17,63 @@ const MIX: [(&str, u32, &str, &str, &str); 6] = [
     ("large", 50, "3", "6Gi", "c"),
 ];
 
+/// Every node carries pods, there is one NodeClaim for each, and one instance.
+async fn no_surplus(fleet: &Fleet) -> anyhow::Result<()> {
+    let (claims, nodes) = (fleet.claims().await?, fleet.nodes().await?);
+    let used = pods_by_node(&fleet.pods().await?);
+    ensure!(
+        claims.len() == nodes.len(),
+        "{} nodeclaims for {} nodes",
+        claims.len(),
+        nodes.len()
+    );
+    let idle: Vec<String> = names(&nodes)
+        .into_iter()
+        .filter(|node| !used.contains_key(node))
+        .collect();
+    ensure!(
+        idle.is_empty(),
+        "{} of {} nodes carry no pod: {idle:?}",
+        idle.len(),
+        nodes.len()
+    );
+    fleet.instances_match_claims().await
+}
+
+/// Compares what the NodeClaims asked for, which is the plan, with what the kube-scheduler made of
+/// it: it may fill nodes in another way.
+async fn plan_and_outcome(fleet: &Fleet, wanted: u32) -> anyhow::Result<()> {
+    let claims = fleet.claims().await?;
+    let used = pods_by_node(&fleet.pods().await?);
+    let mut asked = 0;
+    let mut elsewhere = 0;
+    for claim in &claims {
+        let quantity = claim.spec.resources.requests.get("pods");
+        let planned = quantity
+            .map(|quantity| quantity.0.parse::<usize>())
+            .transpose()?
+            .unwrap_or_default();
+        let node = claim.status.as_ref().map_or("", |status| &status.node_name);
+        asked += planned;
+        elsewhere += usize::from(used.get(node).is_none_or(|pods| *pods != planned));
+    }
+    println!(
+        "{wanted} pods on {} nodes; {elsewhere} nodes carry another number of pods than planned, \
+         because the kube-scheduler chooses among nodes that fit",
+        claims.len()
+    );
+    let wanted = usize::try_from(wanted)?;
+    ensure!(
+        asked >= wanted,
+        "the plan asked for room for {asked} of {wanted} pods"
+    );
+    println!(
+        "{} pods found their planned place taken and were planned again",
+        asked - wanted
+    );
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_mixed_pods_on_three_pools_get_planned_nodes_and_everything_leaves_again()
 -> anyhow::Result<()> {
@@ -39,69 +96,9 @@ async fn a_thousand_mixed_pods_on_three_pools_get_planned_nodes_and_everything_l
     fleet
         .all_bound(usize::try_from(wanted)?, Duration::from_secs(180))
         .await;
-    let (claims, nodes, pods) = (
-        fleet.claims().await?,
-        fleet.nodes().await?,
-        fleet.pods().await?,
-    );
-    let used = pods_by_node(&pods);
-    // No surplus: every node carries pods, and there is one NodeClaim for each.
-    ensure!(
-        claims.len() == nodes.len(),
-        "{} nodeclaims for {} nodes",
-        claims.len(),
-        nodes.len()
-    );
-    let idle: Vec<String> = names(&nodes)
-        .into_iter()
-        .filter(|node| !used.contains_key(node))
-        .collect();
-    ensure!(
-        idle.is_empty(),
-        "{} of {} nodes carry no pod: {idle:?}",
-        idle.len(),
-        nodes.len()
-    );
-    fleet.instances_match_claims().await?;
-    // What was planned is what the claims asked for; the scheduler may fill nodes in another way.
-    let asked: i64 = claims
-        .iter()
-        .filter_map(|claim| claim.spec.resources.requests.get("pods"))
-        .filter_map(|quantity| quantity.0.parse::<i64>().ok())
-        .sum();
-    let elsewhere = claims
-        .iter()
-        .filter(|claim| {
-            let planned = claim
-                .spec
-                .resources
-                .requests
-                .get("pods")
-                .and_then(|q| q.0.parse::<usize>().ok());
-            let node = claim
-                .status
-                .as_ref()
-                .map(|status| status.node_name.clone())
-                .unwrap_or_default();
-            planned != used.get(&node).copied()
-        })
-        .count();
-    println!(
-        "{} pods on {} nodes; the plan asked for {asked}; {elsewhere} nodes carry another number of pods than planned, because \
-         the kube-scheduler chooses among nodes that fit; {}",
-        pods.len(),
-        nodes.len(),
-        costs(&controller)
-    );
-    // A pod whose planned place the scheduler gave to another one is planned once more.
-    ensure!(
-        asked >= i64::from(wanted),
-        "the plan asked for room for {asked} of {wanted} pods"
-    );
-    println!(
-        "{} pods found their planned place taken and were planned again",
-        asked - i64::from(wanted)
-    );
+    no_surplus(&fleet).await?;
+    plan_and_outcome(&fleet, wanted).await?;
+    println!("{}", costs(&controller));
     for (name, ..) in MIX {
         fleet.scale(name, 0).await?;
     }

@@ -128,11 +128,12 @@ impl Editor {
             self.error(format_args!("{parent}: expected an object"));
             return;
         };
-        let old = target.insert(key.to_owned(), new.clone());
+        let shown = show(&new);
+        let old = target.insert(key.to_owned(), new);
         let old = old
             .filter(|value| !value.is_null())
             .map_or_else(|| "(absent)".to_owned(), |value| show(&value));
-        self.warn(path, &old, &show(&new), reason);
+        self.warn(path, &old, &shown, reason);
     }
 
     /// Takes the value out of `path` without a warning.

@@ -71,10 +71,10 @@ fn convert_one(mut editor: Editor, editors: &mut Vec<Editor>, moves: &mut Vec<Ku
     let (group, version) = version.split_once('/').unwrap_or(("", version.as_str()));
     match (group, version, kind.as_str()) {
         ("karpenter.sh", "v1beta1", "NodePool") => {
-            moves.extend(node_pool::from_v1beta1(&mut editor))
+            moves.extend(node_pool::from_v1beta1(&mut editor));
         }
         ("karpenter.sh", "v1beta1", "NodeClaim") => {
-            moves.extend(node_pool::claim_from_v1beta1(&mut editor))
+            moves.extend(node_pool::claim_from_v1beta1(&mut editor));
         }
         ("karpenter.sh", "v1alpha5", "Provisioner") => {
             let (kubelet, inline) = node_pool::from_provisioner(&mut editor);
@@ -95,7 +95,7 @@ fn convert_one(mut editor: Editor, editors: &mut Vec<Editor>, moves: &mut Vec<Ku
         ("karpenter.k8s.aws", "v1alpha1", _) => node_class::from_template(&mut editor),
         ("karpenter.k8s.aws", "v1beta1", _) => node_class::from_v1beta1(&mut editor),
         ("karpenter.k8s.aws", "v1", kind) if kind != "EC2NodeClass" => {
-            node_class::rename_kind(&mut editor)
+            node_class::rename_kind(&mut editor);
         }
         ("karpenter.sh", "v1", "NodePool" | "NodeClaim") | ("karpenter.k8s.aws", "v1", _) => {}
         ("karpenter.sh", "v1alpha1", "NodeOverlay") => {}

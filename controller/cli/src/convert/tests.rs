@@ -36,13 +36,36 @@ fn warned(conversion: &Conversion) -> Vec<(&str, &str, &str)> {
         .collect()
 }
 
+/// What the article's NodePool means in v1.
+fn article_pool() -> Value {
+    let requirement =
+        |key: &str, value: &str| json!({"key": key, "operator": "In", "values": [value]});
+    json!({
+        "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "default"},
+        "spec": {
+            "template": {"spec": {
+                "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+                "requirements": [
+                    requirement("karpenter.k8s.aws/instance-category", "t"),
+                    requirement("karpenter.k8s.aws/instance-family", "t3"),
+                    requirement("karpenter.sh/capacity-type", "spot"),
+                ],
+                "expireAfter": "720h",
+            }},
+            "limits": {"cpu": 1000},
+            "disruption": {
+                "consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "0s",
+                "budgets": [{"nodes": "10%"}],
+            },
+        },
+    })
+}
+
 #[test]
 fn the_article_s_blend_becomes_what_its_author_meant() {
     let conversion = run(&ARTICLE);
     assert_eq!(conversion.errors, Vec::<String>::new());
     let selector = json!([{"tags": {"karpenter.sh/discovery": "your-cluster-name"}}]);
-    let requirement =
-        |key: &str, value: &str| json!({"key": key, "operator": "In", "values": [value]});
     let documents = values(&conversion);
     assert_eq!(
         documents[0],
@@ -55,28 +78,7 @@ fn the_article_s_blend_becomes_what_its_author_meant() {
             },
         })
     );
-    assert_eq!(
-        documents[1],
-        json!({
-            "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "default"},
-            "spec": {
-                "template": {"spec": {
-                    "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
-                    "requirements": [
-                        requirement("karpenter.k8s.aws/instance-category", "t"),
-                        requirement("karpenter.k8s.aws/instance-family", "t3"),
-                        requirement("karpenter.sh/capacity-type", "spot"),
-                    ],
-                    "expireAfter": "720h",
-                }},
-                "limits": {"cpu": 1000},
-                "disruption": {
-                    "consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "0s",
-                    "budgets": [{"nodes": "10%"}],
-                },
-            },
-        })
-    );
+    assert_eq!(documents[1], article_pool());
     assert_eq!(conversion.documents[2], ARTICLE[2].trim());
     assert_eq!(
         warned(&conversion),
@@ -125,8 +127,9 @@ fn converting_the_output_again_changes_nothing_and_warns_of_nothing() {
 }
 
 fn pool(spec: Value) -> String {
-    json!({"apiVersion": "karpenter.sh/v1beta1", "kind": "NodePool", "metadata": {"name": "p"}, "spec": spec})
-        .to_string()
+    let mut pool = json!({"apiVersion": "karpenter.sh/v1beta1", "kind": "NodePool", "metadata": {"name": "p"}});
+    pool["spec"] = spec;
+    pool.to_string()
 }
 
 #[test]

@@ -63,7 +63,7 @@ pub fn parse(file: &str, bytes: &[u8]) -> Result<InstanceTypes, String> {
             ));
         }
         types.push(Arc::new(
-            convert(entry).map_err(|e| format!("{file}: instance types: [{at}].{e}"))?,
+            convert(&entry).map_err(|e| format!("{file}: instance types: [{at}].{e}"))?,
         ));
     }
     if types.is_empty() {
@@ -72,7 +72,7 @@ pub fn parse(file: &str, bytes: &[u8]) -> Result<InstanceTypes, String> {
     Ok(types.into())
 }
 
-fn convert(entry: Entry) -> Result<InstanceType, String> {
+fn convert(entry: &Entry) -> Result<InstanceType, String> {
     let mut capacity = resources("resources", &entry.resources)?;
     if capacity.find(&ResourceName::Pods).is_none() {
         capacity.set(ResourceName::Pods, DEFAULT_PODS);
@@ -83,7 +83,7 @@ fn convert(entry: Entry) -> Result<InstanceType, String> {
     }
     offerings.sort_by(|a, b| (&a.zone, a.capacity_type).cmp(&(&b.zone, b.capacity_type)));
     Ok(InstanceType {
-        requirements: requirements(&entry, &capacity, &offerings),
+        requirements: requirements(entry, &capacity, &offerings),
         name: entry.name.as_str().into(),
         overhead: resources("overhead", &entry.overhead)?,
         capacity,

@@ -111,7 +111,7 @@ pub fn read(documents: Vec<Document>) -> Result<World, String> {
             &mut world,
             &mut sorted,
             &mut unknown,
-            document,
+            &document,
             &kind,
             &version,
         )?;
@@ -141,7 +141,7 @@ fn take(
     world: &mut World,
     sorted: &mut Sorted,
     unknown: &mut BTreeSet<String>,
-    document: Document,
+    document: &Document,
     kind: &str,
     version: &str,
 ) -> Result<(), String> {
@@ -156,9 +156,9 @@ fn take(
         ));
     }
     match kind {
-        "Pod" => sorted.pods.push((source, typed(&document, kind)?)),
+        "Pod" => sorted.pods.push((source, typed(document, kind)?)),
         "Deployment" | "ReplicaSet" | "StatefulSet" | "Job" => {
-            let owner = owner(&document, kind)?;
+            let owner = owner(document, kind)?;
             sorted.templates.push((source, owner));
         }
         "CronJob" => world.warnings.push(format!(
@@ -166,18 +166,18 @@ fn take(
         )),
         "DaemonSet" => world
             .state
-            .apply_daemon_set(typed::<DaemonSet>(&document, kind)?)
+            .apply_daemon_set(typed::<DaemonSet>(document, kind)?)
             .map_err(wrong)?,
         "Node" => world
             .state
-            .apply_node(&typed::<Node>(&document, kind)?)
+            .apply_node(&typed::<Node>(document, kind)?)
             .map_err(wrong)?,
         "NodeClaim" => world
             .state
-            .apply_claim(&typed::<NodeClaim>(&document, kind)?)
+            .apply_claim(&typed::<NodeClaim>(document, kind)?)
             .map_err(wrong)?,
         "NodePool" => {
-            let mut pool: NodePool = typed(&document, kind)?;
+            let mut pool: NodePool = typed(document, kind)?;
             convert::node_pool(&pool, [].into(), millwright_model::Resources::new())
                 .map_err(wrong)?;
             assume_ready(&mut pool);
@@ -185,23 +185,23 @@ fn take(
             world.pools.push((source, pool));
         }
         "EC2NodeClass" => {
-            let class: Ec2NodeClass = typed(&document, kind)?;
+            let class: Ec2NodeClass = typed(document, kind)?;
             world
                 .classes
                 .insert(class.metadata.name.clone().unwrap_or_default(), class);
         }
         "PersistentVolumeClaim" => world
             .state
-            .apply_volume_claim(typed::<PersistentVolumeClaim>(&document, kind)?),
+            .apply_volume_claim(typed::<PersistentVolumeClaim>(document, kind)?),
         "PersistentVolume" => world
             .state
-            .apply_volume(typed::<PersistentVolume>(&document, kind)?),
+            .apply_volume(typed::<PersistentVolume>(document, kind)?),
         "StorageClass" => world
             .state
-            .apply_storage_class(typed::<StorageClass>(&document, kind)?),
-        "LimitRange" => sorted.limits.push(typed(&document, kind)?),
+            .apply_storage_class(typed::<StorageClass>(document, kind)?),
+        "LimitRange" => sorted.limits.push(typed(document, kind)?),
         "RuntimeClass" => {
-            let class: RuntimeClass = typed(&document, kind)?;
+            let class: RuntimeClass = typed(document, kind)?;
             sorted
                 .runtimes
                 .insert(class.metadata.name.clone().unwrap_or_default(), class);

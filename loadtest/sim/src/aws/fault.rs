@@ -94,6 +94,10 @@ impl Faults {
         fits
     }
 
+    pub(crate) fn clear(&mut self) {
+        self.faults.clear();
+    }
+
     pub(crate) fn throttle(&mut self, action: &str, per_mille: u32, seed: u64) {
         if per_mille == 0 {
             self.throttled.remove(action);

@@ -305,6 +305,11 @@ impl AwsWorld {
         self.sim.faults().add(fault)
     }
 
+    /// Forgets the faults that [`Self::fail_next`] scripted and no call has met yet.
+    pub fn clear_faults(&self) {
+        self.sim.faults().clear();
+    }
+
     /// Throttles a share of an action's calls (in 1/1000, 0 ends it), by draws from a seed.
     pub fn throttle(&self, action: &str, per_mille: u32, seed: u64) {
         self.sim.faults().throttle(action, per_mille, seed);
