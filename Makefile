@@ -78,7 +78,7 @@ test: tools programs ## Install what the tests need, run all of them, fuzz a min
 	REQUIRE_APISERVER=1 $(CARGO) test --workspace --no-fail-fast
 	$(MAKE) fuzz
 
-t: ## Run one test target: make t TEST=apiserver [ARGS=name-of-a-test]
+t: programs ## Run one test target: make t TEST=apiserver [ARGS=name-of-a-test]
 	$(if $(TEST),,$(error TEST is missing: make t TEST=apiserver))
 	$(CARGO) test --workspace --test $(TEST) -- $(ARGS)
 
