@@ -119,7 +119,12 @@ impl Requirement {
                 .unwrap_or(0)
         };
         match operator {
-            Operator::In => Self { values, ..plain },
+            // A type or an image that lists no value of a label says that it has none.
+            Operator::In => Self {
+                presence: !values.is_empty(),
+                values,
+                ..plain
+            },
             Operator::DoesNotExist => plain,
             Operator::NotIn => Self {
                 complement: true,
@@ -432,6 +437,7 @@ mod tests {
             (">=9&<=1", false),
             ("NotIn{A}&NotIn{B}", true),
             ("NotIn{A}&DNE", true),
+            ("In", true),
         ] {
             assert_eq!(parse(text).allows_absence(), absence, "{text}");
         }

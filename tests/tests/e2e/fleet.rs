@@ -144,6 +144,18 @@ impl Fleet {
         vcpus: u32,
         labels: Value,
     ) -> anyhow::Result<()> {
+        self.node_pool_of(name, class, ("Lt", vcpus + 1), labels)
+            .await
+    }
+
+    /// The same with a requirement on the number of vCPUs: operator and value.
+    pub(crate) async fn node_pool_of(
+        &self,
+        name: &str,
+        class: &str,
+        (operator, vcpus): (&str, u32),
+        labels: Value,
+    ) -> anyhow::Result<()> {
         let requirement = |key: &str, operator: &str, values: Value| json!({"key": key, "operator": operator, "values": values});
         let pool = json!({
             "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": name},
@@ -157,7 +169,7 @@ impl Fleet {
                             requirement("karpenter.sh/capacity-type", "In", json!(["on-demand"])),
                             requirement("karpenter.k8s.aws/instance-category", "In", json!(["c", "m", "r"])),
                             requirement("karpenter.k8s.aws/instance-generation", "Gt", json!(["4"])),
-                            requirement("karpenter.k8s.aws/instance-cpu", "Lt", json!([(vcpus + 1).to_string()])),
+                            requirement("karpenter.k8s.aws/instance-cpu", operator, json!([vcpus.to_string()])),
                         ],
                     },
                 },

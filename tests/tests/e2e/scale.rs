@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use anyhow::ensure;
+use kube::ResourceExt as _;
+use millwright_tests::Service;
 use serde_json::json;
 
 use crate::fleet::{Fleet, costs, names, pods_by_node};
@@ -109,13 +111,17 @@ async fn a_thousand_mixed_pods_on_three_pools_get_planned_nodes_and_everything_l
     Ok(())
 }
 
-/// A burst of equal pods on nodes of at most 16 vCPU: the node count is the optimum, exactly.
+/// A burst of pods of 1 vCPU, 15 of which fill a node of 16: as many nodes as the optimum has,
+/// exactly. The pool offers machines of that size only; were smaller ones allowed, the last ten
+/// pods would be cheaper on two of them, and there would be 68 nodes (D-015).
 async fn burst(replicas: u32, nodes: usize) -> anyhow::Result<()> {
     let Some(fleet) = Fleet::start(|_| {}).await? else {
         return Ok(());
     };
     fleet.node_class("default", "e2e").await?;
-    fleet.node_pool("burst", "default", 16, json!({})).await?;
+    fleet
+        .node_pool_of("burst", "default", ("In", 16), json!({}))
+        .await?;
     let mut controller = fleet.controller("controller")?;
     fleet
         .deployment("burst", replicas, "1", "1Gi", json!({}))
@@ -130,11 +136,7 @@ async fn burst(replicas: u32, nodes: usize) -> anyhow::Result<()> {
         claims.len(),
         names(&claims)
     );
-    let rounds = controller
-        .output()?
-        .lines()
-        .filter(|line| line.contains("created nodeclaims"))
-        .count();
+    let rounds = rounds(&controller)?;
     println!(
         "{replicas} pods, {} nodes, {rounds} planning rounds that made nodes; {}",
         claims.len(),
@@ -145,7 +147,48 @@ async fn burst(replicas: u32, nodes: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn rounds(controller: &Service) -> anyhow::Result<usize> {
+    let output = controller.output()?;
+    Ok(output
+        .lines()
+        .filter(|line| line.contains("created nodeclaims"))
+        .count())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_burst_of_a_thousand_equal_pods_gets_exactly_sixty_seven_nodes() -> anyhow::Result<()> {
     burst(1000, 67).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_smaller_machines_are_allowed_the_rest_of_a_burst_gets_them() -> anyhow::Result<()> {
+    let Some(fleet) = Fleet::start(|_| {}).await? else {
+        return Ok(());
+    };
+    fleet.node_class("default", "e2e").await?;
+    fleet.node_pool("burst", "default", 16, json!({})).await?;
+    let controller = fleet.controller("controller")?;
+    fleet
+        .deployment("burst", 100, "1", "1Gi", json!({}))
+        .await?;
+    fleet.all_bound(100, Duration::from_secs(180)).await;
+    let sizes: Vec<String> = fleet
+        .claims()
+        .await?
+        .iter()
+        .filter_map(|claim| {
+            claim
+                .labels()
+                .get("karpenter.k8s.aws/instance-size")
+                .cloned()
+        })
+        .collect();
+    let of = |size: &str| sizes.iter().filter(|own| *own == size).count();
+    // Six machines of 15 pods, and for the other ten half and a quarter of one, not a seventh.
+    ensure!(
+        (of("4xlarge"), of("2xlarge"), of("xlarge"), sizes.len()) == (6, 1, 1, 8),
+        "{sizes:?}"
+    );
+    ensure!(rounds(&controller)? <= 2, "more than two planning rounds");
+    Ok(())
 }
