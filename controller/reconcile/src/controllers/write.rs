@@ -1,5 +1,7 @@
 //! Writes: each carries the resource version it was decided on, and only what changes.
 
+use std::fmt;
+
 use k8s_openapi::{
     api::core::v1::Node,
     apimachinery::pkg::apis::meta::v1::{Condition as ApiCondition, OwnerReference},
@@ -8,6 +10,7 @@ use k8s_openapi::{
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
+    core::ClusterResourceScope,
 };
 use millwright_api::{
     NodeClaim, annotations,
@@ -61,6 +64,20 @@ pub(super) enum Written {
     Stale,
 }
 
+/// A kind without a namespace, as all kinds that we write are.
+pub(super) trait ClusterObject:
+    Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + fmt::Debug + DeserializeOwned
+{
+}
+
+impl<K> ClusterObject for K where
+    K: Resource<DynamicType = (), Scope = ClusterResourceScope>
+        + Clone
+        + fmt::Debug
+        + DeserializeOwned
+{
+}
+
 /// 404 and 409 mean that the decision was made on an old picture.
 pub(super) fn settle<T>(what: &str, result: Result<T, kube::Error>) -> Result<Written, Error> {
     match result {
@@ -74,15 +91,11 @@ pub(super) fn settle<T>(what: &str, result: Result<T, kube::Error>) -> Result<Wr
 }
 
 /// Writes what differs between the status of `object` and the one that was changed in memory.
-pub(super) async fn status<K>(
+pub(super) async fn status<K: ClusterObject + Serialize>(
     client: &Client,
     object: &K,
     status: impl Serialize,
-) -> Result<Written, Error>
-where
-    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + Serialize + DeserializeOwned,
-    K: Resource<Scope = kube::core::ClusterResourceScope>,
-{
+) -> Result<Written, Error> {
     let api: Api<K> = Api::all(client.clone());
     let name = object.name_any();
     let json = |source| Error::Json {
@@ -127,17 +140,11 @@ fn difference(before: &Value, after: Value) -> Value {
 }
 
 /// Writes a merge patch on the version of the object it was decided on.
-pub(super) async fn merge<K>(
+pub(super) async fn merge<K: ClusterObject>(
     client: &Client,
     object: &K,
     mut patch: Value,
-) -> Result<Written, Error>
-where
-    K: Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>
-        + Clone
-        + std::fmt::Debug
-        + DeserializeOwned,
-{
+) -> Result<Written, Error> {
     let api: Api<K> = Api::all(client.clone());
     let name = object.name_any();
     patch["metadata"]["resourceVersion"] = object.resource_version().into();
@@ -146,17 +153,11 @@ where
 }
 
 /// Like [`merge`], and returns the object as it is afterwards; `None` when the decision was stale.
-pub(super) async fn merge_and_read<K>(
+pub(super) async fn merge_and_read<K: ClusterObject>(
     client: &Client,
     object: &K,
     mut patch: Value,
-) -> Result<Option<K>, Error>
-where
-    K: Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>
-        + Clone
-        + std::fmt::Debug
-        + DeserializeOwned,
-{
+) -> Result<Option<K>, Error> {
     let api: Api<K> = Api::all(client.clone());
     let name = object.name_any();
     patch["metadata"]["resourceVersion"] = object.resource_version().into();
@@ -169,17 +170,11 @@ where
 }
 
 /// Writes annotations that nobody else writes, on whatever version there is of this very object.
-pub(super) async fn annotate<K>(
+pub(super) async fn annotate<K: ClusterObject>(
     client: &Client,
     object: &K,
     mut patch: Value,
-) -> Result<Written, Error>
-where
-    K: Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>
-        + Clone
-        + std::fmt::Debug
-        + DeserializeOwned,
-{
+) -> Result<Written, Error> {
     let api: Api<K> = Api::all(client.clone());
     let name = object.name_any();
     patch["metadata"]["uid"] = object.uid().into();
@@ -195,13 +190,10 @@ fn parameters() -> PatchParams {
 }
 
 /// Deletes exactly this object, not a successor of its name.
-pub(super) async fn delete<K>(client: &Client, object: &K) -> Result<Written, Error>
-where
-    K: Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>
-        + Clone
-        + std::fmt::Debug
-        + DeserializeOwned,
-{
+pub(super) async fn delete<K: ClusterObject>(
+    client: &Client,
+    object: &K,
+) -> Result<Written, Error> {
     let this = Preconditions {
         uid: object.uid(),
         resource_version: None,
@@ -209,17 +201,11 @@ where
     delete_if(client, object, this).await
 }
 
-async fn delete_if<K>(
+async fn delete_if<K: ClusterObject>(
     client: &Client,
     object: &K,
     preconditions: Preconditions,
-) -> Result<Written, Error>
-where
-    K: Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>
-        + Clone
-        + std::fmt::Debug
-        + DeserializeOwned,
-{
+) -> Result<Written, Error> {
     let api: Api<K> = Api::all(client.clone());
     let name = object.name_any();
     let parameters = DeleteParams {
@@ -234,13 +220,10 @@ where
 
 /// Deletes an object if it is still as it was seen, so that a deletion is decided, done and counted
 /// once even before the watch has told of it.
-pub(super) async fn delete_as_seen<K>(client: &Client, object: &K) -> Result<Written, Error>
-where
-    K: Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>
-        + Clone
-        + std::fmt::Debug
-        + DeserializeOwned,
-{
+pub(super) async fn delete_as_seen<K: ClusterObject>(
+    client: &Client,
+    object: &K,
+) -> Result<Written, Error> {
     let seen = Preconditions {
         uid: object.uid(),
         resource_version: object.resource_version(),
@@ -249,17 +232,11 @@ where
 }
 
 /// Takes a finalizer off; the object may vanish by it.
-pub(super) async fn remove_finalizer<K>(
+pub(super) async fn remove_finalizer<K: ClusterObject>(
     client: &Client,
     object: &K,
     finalizer: &str,
-) -> Result<Written, Error>
-where
-    K: Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>
-        + Clone
-        + std::fmt::Debug
-        + DeserializeOwned,
-{
+) -> Result<Written, Error> {
     let left: Vec<&String> = object
         .finalizers()
         .iter()
@@ -272,17 +249,11 @@ where
 }
 
 /// Puts a finalizer on.
-pub(super) async fn add_finalizer<K>(
+pub(super) async fn add_finalizer<K: ClusterObject>(
     client: &Client,
     object: &K,
     finalizer: &str,
-) -> Result<Written, Error>
-where
-    K: Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>
-        + Clone
-        + std::fmt::Debug
-        + DeserializeOwned,
-{
+) -> Result<Written, Error> {
     let mut all = object.finalizers().to_vec();
     all.push(finalizer.to_owned());
     merge(client, object, json!({"metadata": {"finalizers": all}})).await
