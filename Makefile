@@ -24,13 +24,14 @@ CONTROL_PLANE ?= real
 ARGS ?=
 TEST ?=
 FUZZ_SECONDS ?= 60
+PODS ?= 1000
 
 # Naming one test target makes cargo count the dev-dependencies, whose features then are
 # those of `cargo test`; without it the programs would be built with a second set. tidy is
 # the smallest.
 BUILD_PROGRAMS := $(CARGO) build --workspace --bins --test tidy
 
-.PHONY: help demo test check ci control-plane crds fuzz
+.PHONY: help demo test check ci control-plane crds fuzz bench bench-burst
 .PHONY: programs t fmt doc deny tools
 
 help: ## Show this text
@@ -44,6 +45,7 @@ help: ## Show this text
 	@echo '  ARGS           more arguments for the program that runs, for example ARGS=--help'
 	@echo '  TEST           of t: the test target, for example make t TEST=apiserver ARGS=restart'
 	@echo '  FUZZ_SECONDS   of fuzz: for how long, default 60'
+	@echo '  PODS           of bench-burst: how many, default 1000'
 	@echo
 	@echo 'environment:'
 	@echo '  KUBEBUILDER_ASSETS      folder whose etcd, kube-apiserver, ... are taken instead of ours'
@@ -90,6 +92,16 @@ fuzz: ## Fuzz the loader of manifests for FUZZ_SECONDS
 tools: ## Install what the tests need: control plane, kubectl, helm, boto3
 	@$(CARGO) fetch --locked --quiet & fetching=$$!; \
 	  tests/tools.sh all && tests/controlplane/ensure.sh && wait $$fetching
+
+# --- measure -----------------------------------------------------------------------------
+
+# With -p, against the rule above: the packing core stands on nothing that the AWS SDK
+# stands on, and a benchmark is a profile of its own, in which the SDK would be compiled again.
+bench: ## Time the packing core beside the naive reference: [ARGS='ROUNDS LARGEST-FOR-REFERENCE']
+	$(CARGO) bench -p millwright-scheduling --bench solve -- $(ARGS)
+
+bench-burst: programs $(if $(filter real,$(CONTROL_PLANE)),control-plane-program) ## Time a burst of PODS pods from creation to binding
+	@$(CONTROL_PLANE_ENVIRONMENT) $(PROGRAMS)/millwright-loadtest burst --pods $(PODS) --control-plane $(CONTROL_PLANE) $(ARGS)
 
 # --- check -------------------------------------------------------------------------------
 

@@ -19,6 +19,31 @@ pub(crate) enum Command {
     Aws(AwsArgs),
     /// Show the main job: pods that cannot be placed get nodes, and the fleet shrinks again.
     Demo(DemoArgs),
+    /// Time a burst of equal pods: when each is created, marked, given a node and bound.
+    Burst(BurstArgs),
+}
+
+/// A burst.
+#[derive(Debug, Args)]
+pub(crate) struct BurstArgs {
+    /// Pods of 1 vCPU and 1 GiB that are created at once.
+    #[arg(long, default_value_t = 1_000, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=50_000))]
+    pub(crate) pods: u32,
+    /// The Kubernetes API to run on.
+    #[arg(long, value_enum, default_value = "real")]
+    pub(crate) control_plane: ControlPlane,
+    /// Use the cluster of this kubeconfig, with simulated machines; nothing is left behind there.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<std::path::PathBuf>,
+    /// Seconds after which pods without a node count as failed.
+    #[arg(long, default_value_t = 600, value_name = "SECONDS")]
+    pub(crate) timeout: u64,
+    /// Delays and identifiers of the simulated cloud follow from it.
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    pub(crate) seed: u64,
+    /// Keep the controller's log in this file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log: Option<std::path::PathBuf>,
 }
 
 /// The demo.

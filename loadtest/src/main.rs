@@ -2,7 +2,10 @@
 
 mod args;
 mod aws;
+mod burst;
 mod demo;
+mod manifests;
+mod parts;
 
 use clap::Parser as _;
 
@@ -17,5 +20,6 @@ async fn main() -> anyhow::Result<()> {
     match args::Cli::parse().command {
         args::Command::Aws(args) => aws::run(args).await,
         args::Command::Demo(args) => demo::run(args).await,
+        args::Command::Burst(args) => burst::run(args).await,
     }
 }

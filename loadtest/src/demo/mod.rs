@@ -3,27 +3,27 @@
 //! The controller is its own binary and its real code path: Kubernetes through `kube`, AWS through the
 //! SDK. Only what stands around it is simulated.
 
-pub(crate) mod parts;
 mod view;
-pub(crate) mod watch;
+mod watch;
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Node};
 use kube::{
     Api, Client,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams},
-    core::{ApiResource, GroupVersionKind},
+    api::{Patch, PatchParams},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::args::{ControlPlane, DemoArgs};
-use parts::{ApiServer, Cloud, Controller};
+use crate::{
+    args::DemoArgs,
+    manifests::{Manifest, NAMESPACE},
+    parts::{ApiServer, Cloud, Controller},
+};
 use view::{Screen, View};
 use watch::Watched;
 
-const NAMESPACE: &str = "default";
 const DEPLOYMENT: &str = "stress-test";
 const MANIFESTS: [(&str, &str); 3] = [
     ("nodeclass.yaml", include_str!("manifests/nodeclass.yaml")),
@@ -84,11 +84,7 @@ async fn story(arguments: &DemoArgs, started: Instant) -> anyhow::Result<Summary
     let folder = tempfile::tempdir()?;
     let mut screen = Screen::new(10);
     screen.act(started.elapsed(), "starting the parts");
-    let server = match (&arguments.kubeconfig, arguments.control_plane) {
-        (Some(kubeconfig), _) => ApiServer::existing(kubeconfig.clone()).await?,
-        (None, ControlPlane::Real) => ApiServer::real().await?,
-        (None, ControlPlane::Embedded) => ApiServer::embedded()?,
-    };
+    let server = ApiServer::open(arguments.kubeconfig.as_deref(), arguments.control_plane).await?;
     server.install_crds().await?;
     server.namespace("kube-node-lease").await?;
     let cloud = Cloud::start(server.client.clone(), arguments.seed).await?;
@@ -119,38 +115,9 @@ async fn apply_manifests(client: &Client, stage: &mut Stage) -> anyhow::Result<(
     let text = "applying the article's node class, NodePool and stress test (10 pods of 4 vCPU)";
     stage.screen.act(stage.started.elapsed(), text);
     for (file, text) in MANIFESTS {
-        apply(client, file, text).await?;
+        Manifest::read(file, text)?.apply(client).await?;
     }
     Ok(())
-}
-
-async fn apply(client: &Client, file: &str, text: &str) -> anyhow::Result<()> {
-    let value: Value = serde_saphyr::from_str(text).with_context(|| format!("read {file}"))?;
-    let api =
-        dynamic(client, &value).with_context(|| format!("{file} has no apiVersion and kind"))?;
-    let name = value
-        .pointer("/metadata/name")
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-        .to_owned();
-    let parameters = PatchParams::apply("millwright-demo").force();
-    api.patch(&name, &parameters, &Patch::Apply(&value))
-        .await
-        .with_context(|| format!("apply {file}"))?;
-    Ok(())
-}
-
-fn dynamic(client: &Client, value: &Value) -> Option<Api<DynamicObject>> {
-    let version = value.get("apiVersion")?.as_str()?;
-    let kind = value.get("kind")?.as_str()?;
-    let (group, version) = version.split_once('/').unwrap_or(("", version));
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-    // The demo's namespaced objects are all in one namespace; the other kinds have none.
-    Some(if group == "apps" {
-        Api::namespaced_with(client.clone(), NAMESPACE, &resource)
-    } else {
-        Api::all_with(client.clone(), &resource)
-    })
 }
 
 impl Stage {
@@ -236,16 +203,7 @@ async fn clean_up(client: &Client, cloud: &Cloud, stage: &mut Stage) -> anyhow::
         "deleting the NodePool and its class: nothing may stay behind",
     );
     for (file, text) in MANIFESTS {
-        let value: Value = serde_saphyr::from_str(text).with_context(|| format!("read {file}"))?;
-        let name = value
-            .pointer("/metadata/name")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        if let Some(api) = dynamic(client, &value) {
-            api.delete(name, &DeleteParams::default())
-                .await
-                .with_context(|| format!("delete {file}"))?;
-        }
+        Manifest::read(file, text)?.delete(client).await?;
     }
     let nodes: Api<Node> = Api::all(client.clone());
     let world = cloud.aws.world();

@@ -1,4 +1,5 @@
-//! The parts that a demo stands on: an API server, a cloud, nodes, and the controller's own binary.
+//! The parts that demo and bursts stand on: an API server, a cloud, nodes, and the controller's own
+//! binary.
 
 use std::{
     path::{Path, PathBuf},
@@ -25,8 +26,10 @@ use tokio::{
     process::{Child, ChildStdin, Command},
 };
 
-/// Name of the demo's cluster; the manifests select by it.
-pub(crate) const CLUSTER: &str = "demo";
+use crate::args::ControlPlane;
+
+/// Name of the cluster; the manifests select by it.
+const CLUSTER: &str = "demo";
 /// How long a part may take to start.
 const START: Duration = Duration::from_secs(120);
 
@@ -47,14 +50,26 @@ async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
 }
 
 impl ApiServer {
+    /// The cluster of a kubeconfig, or a private one of the given kind.
+    pub(crate) async fn open(
+        kubeconfig: Option<&Path>,
+        control_plane: ControlPlane,
+    ) -> anyhow::Result<Self> {
+        match (kubeconfig, control_plane) {
+            (Some(kubeconfig), _) => Self::existing(kubeconfig.to_owned()).await,
+            (None, ControlPlane::Real) => Self::real().await,
+            (None, ControlPlane::Embedded) => Self::embedded(),
+        }
+    }
+
     /// Starts etcd, kube-apiserver, kube-controller-manager and kube-scheduler.
-    pub(crate) async fn real() -> anyhow::Result<Self> {
+    async fn real() -> anyhow::Result<Self> {
         let program = std::env::var_os("MILLWRIGHT_CONTROLPLANE").map(PathBuf::from).context(
-            "MILLWRIGHT_CONTROLPLANE does not name the control plane's program; use `make demo CONTROL_PLANE=real`, \
-             which builds it",
+            "MILLWRIGHT_CONTROLPLANE does not name the control plane's program; start it by `make`, which builds \
+             that program",
         )?;
         let folder = tempfile::Builder::new()
-            .prefix("millwright-demo-")
+            .prefix("millwright-loadtest-")
             .tempdir()?;
         let mut child = Command::new(&program)
             .args(["up", "--watch-stdin", "--dir"])
@@ -95,12 +110,12 @@ impl ApiServer {
     }
 
     /// Starts the simulated API server with its controllers and scheduler.
-    pub(crate) fn embedded() -> anyhow::Result<Self> {
+    fn embedded() -> anyhow::Result<Self> {
         bail!("the embedded API server is not part of this build; use --control-plane real")
     }
 
     /// Uses a cluster that exists.
-    pub(crate) async fn existing(kubeconfig: PathBuf) -> anyhow::Result<Self> {
+    async fn existing(kubeconfig: PathBuf) -> anyhow::Result<Self> {
         let client = client(&kubeconfig).await?;
         Ok(Self {
             kubeconfig,
@@ -113,7 +128,7 @@ impl ApiServer {
     /// Installs the CRDs and waits until they are served.
     pub(crate) async fn install_crds(&self) -> anyhow::Result<()> {
         let api: Api<CustomResourceDefinition> = Api::all(self.client.clone());
-        let parameters = PatchParams::apply("millwright-demo").force();
+        let parameters = PatchParams::apply("millwright-loadtest").force();
         for crd in millwright_api::crds() {
             let name = crd.metadata.name.clone().unwrap_or_default();
             api.patch(&name, &parameters, &Patch::Apply(&crd))
@@ -137,7 +152,7 @@ impl ApiServer {
         let namespace = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         api.patch(
             name,
-            &PatchParams::apply("millwright-demo").force(),
+            &PatchParams::apply("millwright-loadtest").force(),
             &Patch::Apply(&namespace),
         )
         .await?;
@@ -231,6 +246,13 @@ impl Controller {
             bail!("the controller ended ({status}): {last}");
         }
         Ok(())
+    }
+
+    /// How many lines of its log contain a text.
+    pub(crate) fn said(&self, text: &str) -> anyhow::Result<usize> {
+        let log = std::fs::read_to_string(&self.log)
+            .with_context(|| format!("read {}", self.log.display()))?;
+        Ok(log.lines().filter(|line| line.contains(text)).count())
     }
 
     /// CPU milliseconds and peak memory in KiB so far.
