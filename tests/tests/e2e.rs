@@ -1,7 +1,7 @@
 //! End to end on the real control plane: the controller's own binary, with the rights of the chart's
 //! ServiceAccount, against the simulated AWS; nodes are played by the kubelet stand-in.
 //!
-//! Scenarios run one after the other: each has a control plane of its own and wants both cores.
+//! Each scenario has a control plane of its own; at most two run at a time.
 #![expect(
     clippy::print_stdout,
     reason = "tests print what the controller has cost"

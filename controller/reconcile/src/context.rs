@@ -53,6 +53,29 @@ fn bound_after(pod: &Pod) -> Option<Duration> {
     Duration::try_from(bound.duration_since(created)).ok()
 }
 
+/// A kind that can be watched cluster-wide.
+trait Watched:
+    kube::Resource<DynamicType = ()>
+    + Clone
+    + std::fmt::Debug
+    + serde::de::DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<K> Watched for K where
+    K: kube::Resource<DynamicType = ()>
+        + Clone
+        + std::fmt::Debug
+        + serde::de::DeserializeOwned
+        + Send
+        + Sync
+        + 'static
+{
+}
+
 /// Shared by all controllers. Clones share everything.
 #[derive(Clone)]
 pub struct Context {
@@ -83,7 +106,8 @@ pub struct Context {
     /// What drains and disruption read of pods.
     pub(crate) bound_pods: Arc<BoundPods>,
     state: Arc<Mutex<ClusterState>>,
-    pods_synced: watch::Receiver<bool>,
+    /// Whether the first list is complete, of each kind whose objects are not kept.
+    inputs: Arc<Mutex<Vec<watch::Receiver<bool>>>>,
 }
 
 impl std::fmt::Debug for Context {
@@ -111,7 +135,6 @@ impl Context {
         let (node_classes, watch_classes) = watch_kind::<Ec2NodeClass>(Api::all(client.clone()));
         let (disruption_budgets, watch_budgets) =
             watch_kind::<PodDisruptionBudget>(Api::all(client.clone()));
-        let (pods_done, pods_synced) = watch::channel(false);
         let context = Self {
             client,
             provider,
@@ -127,7 +150,7 @@ impl Context {
             supply: Arc::default(),
             bound_pods: Arc::default(),
             state: Arc::default(),
-            pods_synced,
+            inputs: Arc::default(),
         };
         let ingest = context.clone();
         tasks.spawn(watch_nodes.run(move |change| ingest.ingest_node(&change)));
@@ -138,74 +161,56 @@ impl Context {
         let ingest = context.clone();
         tasks.spawn(watch_classes.run(move |_| ingest.supply_changed()));
         tasks.spawn(watch_budgets.run(|_| {}));
-        context.start_inputs(pods_done, tasks);
+        context.start_inputs(tasks);
         context
     }
 
     /// Watches of kinds whose objects are converted and dropped.
-    fn start_inputs(&self, pods_done: watch::Sender<bool>, tasks: &mut JoinSet<()>) {
-        let (context, api) = (self.clone(), Api::<Pod>::all(self.client.clone()));
-        tasks.spawn(watch_only(api, pods_done, move |change| {
-            context.ingest_pod(&change);
-        }));
-        let (context, api) = (self.clone(), Api::<DaemonSet>::all(self.client.clone()));
-        tasks.spawn(watch_only(api, watch::Sender::new(false), move |change| {
-            context.ingest_daemon_set(&change);
-        }));
+    fn start_inputs(&self, tasks: &mut JoinSet<()>) {
+        self.watch_input::<Pod>(tasks, Self::ingest_pod);
+        self.watch_input::<DaemonSet>(tasks, Self::ingest_daemon_set);
+        self.watch_input::<PersistentVolumeClaim>(tasks, Self::ingest_volume_claim);
+        self.watch_input::<PersistentVolume>(tasks, Self::ingest_volume);
+        self.watch_input::<StorageClass>(tasks, Self::ingest_storage_class);
         self.watch_owner::<ReplicaSet>(wanted_by_replica_set, tasks);
         self.watch_owner::<StatefulSet>(wanted_by_stateful_set, tasks);
         self.watch_owner::<Job>(wanted_by_job, tasks);
-        let (context, api) = (
-            self.clone(),
-            Api::<PersistentVolumeClaim>::all(self.client.clone()),
-        );
-        tasks.spawn(watch_only(api, watch::Sender::new(false), move |change| {
-            context.ingest_volume_claim(&change);
-        }));
-        let (context, api) = (
-            self.clone(),
-            Api::<PersistentVolume>::all(self.client.clone()),
-        );
-        tasks.spawn(watch_only(api, watch::Sender::new(false), move |change| {
-            context.ingest_volume(&change);
-        }));
-        let (context, api) = (self.clone(), Api::<StorageClass>::all(self.client.clone()));
-        tasks.spawn(watch_only(api, watch::Sender::new(false), move |change| {
-            context.ingest_storage_class(&change);
+    }
+
+    fn watch_input<K: Watched>(
+        &self,
+        tasks: &mut JoinSet<()>,
+        ingest: impl Fn(&Self, &Change<'_, K>) + Send + 'static,
+    ) {
+        let (done, synced) = watch::channel(false);
+        self.inputs().push(synced);
+        let (context, api) = (self.clone(), Api::<K>::all(self.client.clone()));
+        tasks.spawn(watch_only(api, done, move |change| {
+            ingest(&context, &change);
         }));
     }
 
-    fn watch_owner<K>(&self, wanted: fn(&K) -> i64, tasks: &mut JoinSet<()>)
-    where
-        K: kube::Resource<DynamicType = ()>
-            + Clone
-            + std::fmt::Debug
-            + serde::de::DeserializeOwned
-            + Send
-            + Sync
-            + 'static,
-    {
-        let (context, api) = (self.clone(), Api::<K>::all(self.client.clone()));
-        tasks.spawn(watch_only(
-            api,
-            watch::Sender::new(false),
-            move |change| match change {
-                Change::Applied(owner) => {
-                    if let Some(uid) = &owner.meta().uid {
-                        context.state().want_pods(uid, wanted(owner));
-                        context.arrivals.notify_one();
-                    }
+    fn watch_owner<K: Watched>(&self, wanted: fn(&K) -> i64, tasks: &mut JoinSet<()>) {
+        self.watch_input::<K>(tasks, move |context, change| match change {
+            Change::Applied(owner) => {
+                if let Some(uid) = &owner.meta().uid {
+                    context.state().want_pods(uid, wanted(owner));
+                    context.arrivals.notify_one();
                 }
-                Change::Deleted(owner) => {
-                    if let Some(uid) = &owner.meta().uid {
-                        context.state().forget_owner(uid);
-                    }
+            }
+            Change::Deleted(owner) => {
+                if let Some(uid) = &owner.meta().uid {
+                    context.state().forget_owner(uid);
                 }
-                // An owner that vanished while the watch was down wants pods that never come; its pods
-                // vanish with it, and without waiting pods an owner is not asked.
-                Change::Listed(_) => {}
-            },
-        ));
+            }
+            // An owner that vanished while the watch was down wants pods that never come; its pods
+            // vanish with it, and without waiting pods an owner is not asked.
+            Change::Listed(_) => {}
+        });
+    }
+
+    fn inputs(&self) -> MutexGuard<'_, Vec<watch::Receiver<bool>>> {
+        self.inputs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The cluster's state, for a moment; never held across an await.
@@ -213,10 +218,14 @@ impl Context {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Resolves when the first list of everything that plans depend on is complete.
+    /// Resolves when the first list of everything that plans depend on is complete: a plan made
+    /// before the DaemonSets are known, say, has no room for their pods.
     pub async fn synced(&self) {
-        let mut pods = self.pods_synced.clone();
-        let _ = pods.wait_for(|done| *done).await;
+        let inputs = self.inputs().clone();
+        for mut input in inputs {
+            // An error means that the watch task is gone, which happens only at shutdown.
+            let _ = input.wait_for(|done| *done).await;
+        }
         self.nodes.synced().await;
         self.node_claims.synced().await;
         self.node_pools.synced().await;
@@ -226,7 +235,7 @@ impl Context {
     /// Whether everything that plans depend on was seen.
     #[must_use]
     pub fn is_synced(&self) -> bool {
-        *self.pods_synced.borrow()
+        self.inputs().iter().all(|input| *input.borrow())
             && self.nodes.is_synced()
             && self.node_claims.is_synced()
             && self.node_pools.is_synced()

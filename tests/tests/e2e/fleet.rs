@@ -23,12 +23,14 @@ use millwright_sim::{
 };
 use millwright_tests::{ControlPlane, ControlPlaneOptions, Service, eventually, tools};
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Name of the cluster in every scenario.
 pub(crate) const CLUSTER: &str = "e2e";
-/// Scenarios take turns.
-static TURN: Mutex<()> = Mutex::const_new(());
+/// Scenarios mostly wait (for leases, boots, time-outs), so two share the machine; what measures
+/// takes both places.
+const PLACES: u32 = 2;
+static TURNS: Semaphore = Semaphore::const_new(PLACES as usize);
 
 /// Everything that a scenario needs. Dropped at its end.
 pub(crate) struct Fleet {
@@ -38,7 +40,7 @@ pub(crate) struct Fleet {
     kubeconfig: PathBuf,
     folder: tempfile::TempDir,
     _kubelets: Kubelets,
-    _turn: MutexGuard<'static, ()>,
+    _turn: SemaphorePermit<'static>,
 }
 
 /// Applies a manifest as a person would.
@@ -61,7 +63,18 @@ impl Fleet {
     pub(crate) async fn start(
         adjust: impl FnOnce(&mut AwsSimConfig),
     ) -> anyhow::Result<Option<Self>> {
-        let turn = TURN.lock().await;
+        Self::start_with(TURNS.acquire().await?, adjust).await
+    }
+
+    /// The same while no other scenario runs.
+    pub(crate) async fn start_alone() -> anyhow::Result<Option<Self>> {
+        Self::start_with(TURNS.acquire_many(PLACES).await?, |_| {}).await
+    }
+
+    async fn start_with(
+        turn: SemaphorePermit<'static>,
+        adjust: impl FnOnce(&mut AwsSimConfig),
+    ) -> anyhow::Result<Option<Self>> {
         let Some(plane) = ControlPlane::start_or_skip(ControlPlaneOptions::default()).await else {
             return Ok(None);
         };

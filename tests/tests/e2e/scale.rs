@@ -79,7 +79,7 @@ async fn plan_and_outcome(fleet: &Fleet, wanted: u32) -> anyhow::Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_mixed_pods_on_three_pools_get_planned_nodes_and_everything_leaves_again()
 -> anyhow::Result<()> {
-    let Some(fleet) = Fleet::start(|_| {}).await? else {
+    let Some(fleet) = Fleet::start_alone().await? else {
         return Ok(());
     };
     fleet.node_class("default", "e2e").await?;
@@ -115,7 +115,7 @@ async fn a_thousand_mixed_pods_on_three_pools_get_planned_nodes_and_everything_l
 /// exactly. The pool offers machines of that size only; were smaller ones allowed, the last ten
 /// pods would be cheaper on two of them, and there would be 68 nodes (D-015).
 async fn burst(replicas: u32, nodes: usize) -> anyhow::Result<()> {
-    let Some(fleet) = Fleet::start(|_| {}).await? else {
+    let Some(fleet) = Fleet::start_alone().await? else {
         return Ok(());
     };
     fleet.node_class("default", "e2e").await?;
