@@ -16,7 +16,7 @@
 //! # use millwright_tests::ControlPlane;
 //! # async fn test() -> anyhow::Result<()> {
 //! let Some(plane) = ControlPlane::shared().await else { return Ok(()) };
-//! let client = plane.admin()?;
+//! let client = plane.admin().await?;
 //! let namespace = plane.namespace(&client, "example").await?;
 //! # Ok(())
 //! # }
