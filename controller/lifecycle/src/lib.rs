@@ -24,6 +24,7 @@ pub mod candidate;
 pub mod condition;
 pub mod consistency;
 pub mod consolidatable;
+pub mod disruption_rules;
 pub mod drain;
 pub mod emptiness;
 pub mod eviction;
@@ -45,6 +46,7 @@ pub mod volumes;
 
 pub use advance::{Advance, advance};
 pub use condition::{Change, Condition, ConditionType, Conditions, Status};
+pub use disruption_rules::{ConsolidationPolicy, DisruptionRules};
 pub use observed::{ObservedClaim, ObservedNode};
 pub use pod::ObservedPod;
 

@@ -431,6 +431,12 @@ impl ClusterState {
         self.nodes.nominate(node, until);
     }
 
+    /// A bound pod as planning would see it if its node went away; `None` when it is not bound.
+    #[must_use]
+    pub fn displaced_pod(&self, key: &PodKey) -> Option<Arc<millwright_model::Pod>> {
+        self.pods.displaced(key)
+    }
+
     /// Nodes and NodeClaims that waiting pods are planned on.
     #[must_use]
     pub fn planned_nodes(&self) -> HashSet<NodeName> {

@@ -10,6 +10,7 @@ mod cluster;
 pub mod convert;
 mod intern;
 mod nodes;
+pub mod observe;
 mod owner;
 mod pods;
 mod positions;

@@ -292,6 +292,16 @@ impl Pods {
         .collect()
     }
 
+    /// A bound pod as planning would see it if its node went away.
+    pub(crate) fn displaced(&self, key: &PodKey) -> Option<Arc<Pod>> {
+        let entry = self.entries.get(key)?;
+        let Role::Bound { node, .. } = &entry.role else {
+            return None;
+        };
+        let from = node.clone();
+        Some(planned_pod(key, entry, Intake::Rescheduled { from }))
+    }
+
     /// Lists the pods of a node again: it began or ceased to be on its way out.
     pub(crate) fn touch_node(&mut self, node: &NodeName) {
         self.dirty
@@ -443,9 +453,14 @@ fn listed_pod(
         }
         Role::Waiting { .. } | Role::Bound { .. } | Role::Other => return None,
     };
+    Some(planned_pod(key, entry, intake))
+}
+
+/// A pod as planning sees it.
+fn planned_pod(key: &PodKey, entry: &PodEntry, intake: Intake) -> Arc<Pod> {
     // Pods that already ran somewhere are not validated again.
     let validated = !matches!(intake, Intake::Rescheduled { .. });
-    Some(Arc::new(Pod {
+    Arc::new(Pod {
         key: key.clone(),
         uid: entry.uid.clone(),
         created_at: entry.created_at,
@@ -459,7 +474,7 @@ fn listed_pod(
         } else {
             [].into()
         },
-    }))
+    })
 }
 
 fn put(index: &mut HashMap<NodeName, BTreeSet<PodKey>>, node: &NodeName, key: &PodKey) {

@@ -6,13 +6,12 @@ use std::{sync::Arc, time::Duration};
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::api::resource::Quantity};
 use kube::ResourceExt;
 use millwright_api::{
-    NodeClaim, NodePool, annotations,
+    NodeClaim, annotations,
     conditions::{self, Conditioned},
 };
 use millwright_cloud::{CloudError, CloudErrorKind, Instance};
 use millwright_lifecycle::{
-    Advance, Change, ConditionType, ObservedClaim, ObservedNode, advance,
-    consolidatable::{self, ConsolidateAfter},
+    Advance, Change, ConditionType, ObservedClaim, ObservedNode, advance, consolidatable,
     expire::{self, Expiration},
     launch::{DeleteCause, LaunchFailure, Reaction, labels_to_add, react, truncate},
     liveness::LAUNCH_TIMEOUT,
@@ -481,13 +480,10 @@ fn consolidatability(
     for change in &step.changes {
         after.conditions.apply(change, now());
     }
-    let marking = consolidatable::mark(&after, consolidate_after(&pool), now());
+    let marking = consolidatable::mark(
+        &after,
+        observe::disruption_rules(&pool).consolidate_after,
+        now(),
+    );
     (marking.change, marking.again_after)
-}
-
-pub(super) fn consolidate_after(pool: &NodePool) -> ConsolidateAfter {
-    match &pool.spec.disruption.consolidate_after.0 {
-        Some(duration) => ConsolidateAfter::After(Span(duration.millis())),
-        None => ConsolidateAfter::Never,
-    }
 }

@@ -9,11 +9,10 @@ use kube::ResourceExt;
 use millwright_api::{
     NodeClaim, NodePool,
     conditions::{self, Conditioned},
-    node_pool::DisruptionReason,
 };
 use millwright_lifecycle::{
     Change, ConditionType, ObservedClaim, ObservedNode, Status,
-    budget::{self, Budget, Counted, Reason, Remaining},
+    budget::{self, Counted, Reason, Remaining},
     candidate::{Block, Candidate, Class, NodeFacts, candidate},
     emptiness::{Eligibility, Ineligible, POLL, VALIDATION_DELAY, eligible, select, validate},
     launch::DeleteCause,
@@ -22,7 +21,7 @@ use millwright_lifecycle::{
     register::NodeEdit,
     termination::pause,
 };
-use millwright_model::{NanoDollarsPerHour, NodePoolName, Span, StateNode};
+use millwright_model::{NanoDollarsPerHour, NodePoolName, StateNode};
 use millwright_telemetry as telemetry;
 
 use super::{
@@ -243,33 +242,12 @@ struct Pool {
 
 impl Pool {
     fn budget(&self, counted: Counted) -> PoolBudget {
-        let budgets = &self.pool.spec.disruption.budgets;
-        let budgets: Vec<Budget> = budgets.iter().map(convert_budget).collect();
+        let budgets = observe::disruption_rules(&self.pool).budgets;
         PoolBudget {
             pool: self.pool.clone(),
             counted,
             left: budget::remaining(&budgets, Reason::Empty, counted, now()),
         }
-    }
-}
-
-fn convert_budget(budget: &millwright_api::node_pool::Budget) -> Budget {
-    let reason = |reason: &DisruptionReason| match reason {
-        DisruptionReason::Underutilized => Reason::Underutilized,
-        DisruptionReason::Empty => Reason::Empty,
-        DisruptionReason::Drifted => Reason::Drifted,
-    };
-    Budget {
-        nodes: budget.nodes.clone(),
-        reasons: budget
-            .reasons
-            .as_ref()
-            .map(|reasons| reasons.iter().map(reason).collect()),
-        schedule: budget.schedule.clone(),
-        duration: budget
-            .duration
-            .as_ref()
-            .map(|duration| Span(duration.millis())),
     }
 }
 
@@ -311,9 +289,10 @@ fn judge(
         }
     };
     let pool = &pool.flatten()?.pool;
+    let rules = observe::disruption_rules(pool);
     let with = Eligibility {
-        is_static: pool.spec.replicas.is_some(),
-        consolidate_after: claim::consolidate_after(pool),
+        is_static: rules.is_static,
+        consolidate_after: rules.consolidate_after,
         consolidatable: seen_claim.is(ConditionType::Consolidatable),
     };
     match eligible(&found, with) {

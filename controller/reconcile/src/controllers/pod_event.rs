@@ -11,7 +11,7 @@ use millwright_lifecycle::consolidatable::{ConsolidateAfter, stores_pod_event};
 use millwright_model::{Span, labels};
 
 use super::{
-    Shared, claim, observe,
+    Shared, observe,
     write::{self, Error, api_time},
 };
 use crate::context::now;
@@ -47,7 +47,7 @@ async fn store(shared: &Shared, claim: &NodeClaim) -> Result<(), Error> {
         .get(labels::NODE_POOL)
         .and_then(|name| shared.context.node_pools.get(name));
     let counts = pool.is_some_and(|pool| {
-        matches!(claim::consolidate_after(&pool), ConsolidateAfter::After(span) if span > Span::from_millis(0))
+        matches!(observe::disruption_rules(&pool).consolidate_after, ConsolidateAfter::After(span) if span > Span::from_millis(0))
     });
     if !counts || !stores_pod_event(observe::claim(claim).last_pod_event, now()) {
         return Ok(());
