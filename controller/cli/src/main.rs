@@ -1,18 +1,27 @@
-//! The `millwright` command: what would happen to these manifests, and old manifests made new.
+//! The `millwright` command: what would happen to these manifests, what of this cluster could go,
+//! and old manifests made new.
 //!
 //! Exit status: 0 when everything went well, 2 on bad input, 3 when `plan` left pods without a place.
 #![expect(clippy::print_stderr, reason = "a command line speaks through both")]
 
-use std::{io::Write as _, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    io::Write as _,
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use millwright_cli::{convert, documents, plan};
+use millwright_cli::{consolidate, convert, documents, plan};
+use millwright_disruption::Settings;
+use millwright_model::{Timestamp, instance_type::InstanceTypes};
 use millwright_scheduling::{MinValuesPolicy, Packing, PreferencePolicy, SolveSettings};
+use serde::Serialize;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Node provisioning for Kubernetes: plan on files, convert old manifests, print the CRDs.
+/// Node provisioning for Kubernetes: plan and consolidate on files, convert old manifests, print the CRDs.
 ///
 /// Also works as a kubectl plugin: name it kubectl-millwright.
 #[derive(Debug, Parser)]
@@ -31,6 +40,8 @@ struct Arguments {
 enum Command {
     /// Print what would be launched for these manifests, and why some pods would find no place.
     Plan(PlanArguments),
+    /// Print which nodes would be deleted or replaced to save money, and why the others stay.
+    Consolidate(ConsolidateArguments),
     /// Print manifests of older releases as v1.
     ///
     /// Takes Provisioner, AWSNodeTemplate, the v1beta1 kinds and blends of them, beside any other
@@ -58,10 +69,9 @@ struct Files {
     filename: Vec<String>,
 }
 
-/// What would be launched.
+/// What is decided from, and how the answer is printed.
 #[derive(Debug, Args)]
-#[command(after_help = PLAN_HELP)]
-struct PlanArguments {
+struct Common {
     #[command(flatten)]
     files: Files,
     /// Catalogue of instance types in the format of Karpenter's KWOK provider; node classes then play no
@@ -87,6 +97,34 @@ struct PlanArguments {
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
 }
+
+/// What would be launched.
+#[derive(Debug, Args)]
+#[command(after_help = PLAN_HELP)]
+struct PlanArguments {
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Which nodes could go.
+#[derive(Debug, Args)]
+#[command(after_help = CONSOLIDATE_HELP)]
+struct ConsolidateArguments {
+    #[command(flatten)]
+    common: Common,
+    /// Let spot nodes be replaced by cheaper spot nodes (feature gate SpotToSpotConsolidation).
+    #[arg(long)]
+    spot_to_spot: bool,
+}
+
+const CONSOLIDATE_HELP: &str = "\
+Reads what plan reads, and PodDisruptionBudgets. Give it the nodes with their NodeClaims and pods; nothing is changed.
+Decides by Karpenter's order of methods and rules.
+
+Examples:
+  kubectl get nodepools,ec2nodeclasses,nodeclaims,nodes,pods,daemonsets,pdb -A -o json | millwright consolidate -f -
+
+Exit status: 0, also when there is nothing to do; 2 bad input.";
 
 const PLAN_HELP: &str = "\
 Reads Pod, Deployment, ReplicaSet, StatefulSet, Job, DaemonSet, Node, NodePool, NodeClaim, EC2NodeClass,
@@ -139,6 +177,7 @@ fn budget(text: &str) -> Result<Duration, String> {
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Plan(arguments) => run_plan(&arguments),
+        Command::Consolidate(arguments) => run_consolidate(&arguments),
         Command::Convert { files } => run_convert(&files),
         Command::Crds { output } => run_crds(output.as_deref()),
     };
@@ -166,53 +205,86 @@ fn read(files: &Files) -> Result<Vec<documents::Document>, String> {
     Ok(read)
 }
 
+impl Common {
+    fn types(&self) -> Result<Option<InstanceTypes>, String> {
+        let Some(file) = &self.instance_types else {
+            return Ok(None);
+        };
+        let bytes = std::fs::read(file).map_err(|e| format!("{file}: {e}"))?;
+        plan::instance_types::parse(file, &bytes).map(Some)
+    }
+
+    fn settings(&self) -> SolveSettings {
+        let defaults = SolveSettings::default();
+        let millis = u64::try_from(self.budget.as_millis()).unwrap_or(u64::MAX);
+        SolveSettings {
+            packing: match self.packing {
+                PackingArgument::Cost => Packing::Cost,
+                PackingArgument::Karpenter => Packing::Karpenter,
+            },
+            preference_policy: match self.preference_policy {
+                PreferenceArgument::Respect => PreferencePolicy::Respect,
+                PreferenceArgument::Ignore => PreferencePolicy::Ignore,
+            },
+            min_values_policy: match self.min_values_policy {
+                MinValuesArgument::Strict => MinValuesPolicy::Strict,
+                MinValuesArgument::BestEffort => MinValuesPolicy::BestEffort,
+            },
+            workers: usize::from(self.workers),
+            // The default budget stands for about 100 ms; steps, not time, keep plans reproducible.
+            step_budget: defaults.step_budget.saturating_mul(millis) / 100,
+            ..defaults
+        }
+    }
+
+    /// Prints an answer as the format says.
+    fn print<T: Serialize>(
+        &self,
+        output: &T,
+        warnings: &[String],
+        table: impl Fn(&T) -> String,
+    ) -> Result<(), String> {
+        for warning in warnings {
+            eprintln!("{warning}");
+        }
+        let text = match self.output {
+            Format::Table => table(output),
+            Format::Json => {
+                let json = serde_json::to_string(output).map_err(|e| e.to_string())?;
+                format!("{json}\n")
+            }
+            Format::Yaml => serde_saphyr::to_string(output).map_err(|e| e.to_string())?,
+        };
+        write(&text)
+    }
+}
+
 fn run_plan(arguments: &PlanArguments) -> Result<ExitCode, String> {
-    let types = match &arguments.instance_types {
-        None => None,
-        Some(file) => {
-            let bytes = std::fs::read(file).map_err(|e| format!("{file}: {e}"))?;
-            Some(plan::instance_types::parse(file, &bytes)?)
-        }
-    };
-    let defaults = SolveSettings::default();
-    let millis = u64::try_from(arguments.budget.as_millis()).unwrap_or(u64::MAX);
-    let settings = SolveSettings {
-        packing: match arguments.packing {
-            PackingArgument::Cost => Packing::Cost,
-            PackingArgument::Karpenter => Packing::Karpenter,
-        },
-        preference_policy: match arguments.preference_policy {
-            PreferenceArgument::Respect => PreferencePolicy::Respect,
-            PreferenceArgument::Ignore => PreferencePolicy::Ignore,
-        },
-        min_values_policy: match arguments.min_values_policy {
-            MinValuesArgument::Strict => MinValuesPolicy::Strict,
-            MinValuesArgument::BestEffort => MinValuesPolicy::BestEffort,
-        },
-        workers: usize::from(arguments.workers),
-        // The default budget stands for about 100 ms; steps, not time, keep plans reproducible.
-        step_budget: defaults.step_budget.saturating_mul(millis) / 100,
-        ..defaults
-    };
-    let planned = plan::plan(read(&arguments.files)?, types.as_ref(), &settings)?;
-    for warning in &planned.warnings {
-        eprintln!("{warning}");
-    }
-    match arguments.output {
-        Format::Table => write(&plan::output::table(&planned.output))?,
-        Format::Json => write(&format!(
-            "{}\n",
-            serde_json::to_string(&planned.output).map_err(|e| e.to_string())?
-        ))?,
-        Format::Yaml => {
-            write(&serde_saphyr::to_string(&planned.output).map_err(|e| e.to_string())?)?;
-        }
-    }
+    let common = &arguments.common;
+    let types = common.types()?;
+    let planned = plan::plan(read(&common.files)?, types.as_ref(), &common.settings())?;
+    common.print(&planned.output, &planned.warnings, plan::output::table)?;
     Ok(ExitCode::from(if planned.output.unschedulable.is_empty() {
         0
     } else {
         3
     }))
+}
+
+fn run_consolidate(arguments: &ConsolidateArguments) -> Result<ExitCode, String> {
+    let common = &arguments.common;
+    let types = common.types()?;
+    let settings = Settings {
+        solve: common.settings(),
+        spot_to_spot: arguments.spot_to_spot,
+        ..Settings::default()
+    };
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+    let millis = since_epoch.map_or(0, |since| since.as_millis());
+    let now = Timestamp(i64::try_from(millis).unwrap_or(i64::MAX));
+    let done = consolidate::consolidate(read(&common.files)?, types.as_ref(), &settings, now)?;
+    common.print(&done.output, &done.warnings, consolidate::output::table)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn run_convert(files: &Files) -> Result<ExitCode, String> {

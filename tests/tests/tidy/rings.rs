@@ -36,6 +36,11 @@ const MEMBERS: &[Member] = &[
     member("ec2-catalogue", Place::Ring(1), Some(&["model"])),
     member("scheduling", Place::Ring(2), Some(&["model"])),
     member("lifecycle", Place::Ring(2), Some(&["model"])),
+    member(
+        "disruption",
+        Place::Ring(2),
+        Some(&["lifecycle", "model", "scheduling"]),
+    ),
     member("state", Place::Ring(3), None),
     member("cloud", Place::Ring(3), None),
     // Thin and without policy: it fills the port.
@@ -53,6 +58,7 @@ const MEMBERS: &[Member] = &[
         Some(&[
             "api",
             "cloud",
+            "disruption",
             "ec2-catalogue",
             "lifecycle",
             "model",
@@ -80,7 +86,12 @@ const MEMBERS: &[Member] = &[
 ];
 
 /// Arrows within one ring, each with its reason in DECISIONS.md.
-const WITHIN_A_RING: &[(&str, &str)] = &[];
+const WITHIN_A_RING: &[(&str, &str)] = &[
+    // Consolidation is a simulated scheduling run.
+    ("disruption", "scheduling"),
+    // Candidates, budgets and emptiness are rules of a node's life.
+    ("disruption", "lifecycle"),
+];
 
 /// Crates that are tests or demonstrations as a whole.
 const FOR_TESTING: &[&str] = &["loadtest", "tests", "sim", "testkit"];
@@ -168,6 +179,7 @@ fn the_ring_table_knows_good_arrows_from_bad() {
     use DependencyKind::{Development, Normal};
     let good = [
         ("scheduling", "model", Normal),
+        ("disruption", "scheduling", Normal),
         ("reconcile", "state", Normal),
         ("reconcile", "telemetry", Normal),
         ("controller", "cloud-aws", Normal),
@@ -186,6 +198,7 @@ fn the_ring_table_knows_good_arrows_from_bad() {
         ("state", "reconcile", Normal, "inward"),
         ("state", "cloud", Normal, "inward"),
         ("scheduling", "state", Development, "inward"),
+        ("lifecycle", "scheduling", Development, "inward"),
         ("reconcile", "cloud-aws", Normal, "inward"),
         ("controller", "sim", Normal, "for tests"),
         ("scheduling", "telemetry", Normal, "only"),

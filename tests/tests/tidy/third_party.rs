@@ -13,7 +13,13 @@ struct Row {
 }
 
 /// Crates that decide: no clock, no file, no network, no Kubernetes, no AWS.
-pub(crate) const PURE: &[&str] = &["model", "scheduling", "lifecycle", "ec2-catalogue"];
+pub(crate) const PURE: &[&str] = &[
+    "model",
+    "scheduling",
+    "lifecycle",
+    "disruption",
+    "ec2-catalogue",
+];
 
 /// All that a pure crate may name outside its tests. A short list is the point: what is
 /// not on it is a decision.

@@ -4,10 +4,10 @@ pub mod instance_types;
 pub mod output;
 pub mod world;
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use millwright_cloud::embedded_instance_types;
-use millwright_model::{Timestamp, instance_type::InstanceTypes};
+use millwright_model::{ClusterSnapshot, Timestamp, instance_type::InstanceTypes};
 use millwright_scheduling::{Packing, SolveSettings, check, solve};
 
 use crate::documents::Document;
@@ -31,32 +31,7 @@ pub fn plan(
     settings: &SolveSettings,
 ) -> Result<Planned, String> {
     let mut world = world::read(documents)?;
-    let mut lists: BTreeMap<String, InstanceTypes> = BTreeMap::new();
-    for (source, pool) in &world.pools {
-        let reference = &pool.spec.template.spec.node_class_ref;
-        if types.is_some() || lists.contains_key(&reference.name) {
-            continue;
-        }
-        let class = world.classes.get(&reference.name).ok_or_else(|| {
-            format!(
-                "{source}: NodePool: spec.template.spec.nodeClassRef.name: EC2NodeClass \"{}\" is not in the input (give it, or \
-                 use --instance-types)",
-                reference.name
-            )
-        })?;
-        lists.insert(reference.name.clone(), embedded_instance_types(class));
-    }
-    let offered = |pool: &millwright_api::NodePool| -> InstanceTypes {
-        let name = &pool.spec.template.spec.node_class_ref.name;
-        types
-            .cloned()
-            .or_else(|| lists.get(name).cloned())
-            .unwrap_or_else(|| [].into())
-    };
-    let (snapshot, errors) = world.state.snapshot(Timestamp(0), true, offered);
-    if let Some(error) = errors.first() {
-        return Err(format!("NodePool: {error}"));
-    }
+    let snapshot = snapshot(&mut world, types, Timestamp(0), true)?;
     let started = Instant::now();
     let solution = solve(&snapshot, settings);
     let elapsed = started.elapsed();
@@ -85,4 +60,44 @@ pub fn plan(
         output: output::output(&snapshot, &solution.plan, summary),
         warnings: world.warnings,
     })
+}
+
+/// Publishes the cluster, its NodePools with `types`, else with the embedded ones of their classes.
+/// `anticipate` plans pods that no scheduler has seen, as those made from owners.
+///
+/// # Errors
+/// A NodePool whose class is not in the input, or whose fields cannot be converted.
+pub fn snapshot(
+    world: &mut world::World,
+    types: Option<&InstanceTypes>,
+    now: Timestamp,
+    anticipate: bool,
+) -> Result<Arc<ClusterSnapshot>, String> {
+    let mut lists: BTreeMap<String, InstanceTypes> = BTreeMap::new();
+    for (source, pool) in &world.pools {
+        let reference = &pool.spec.template.spec.node_class_ref;
+        if types.is_some() || lists.contains_key(&reference.name) {
+            continue;
+        }
+        let class = world.classes.get(&reference.name).ok_or_else(|| {
+            format!(
+                "{source}: NodePool: spec.template.spec.nodeClassRef.name: EC2NodeClass \"{}\" is not in the input (give it, or \
+                 use --instance-types)",
+                reference.name
+            )
+        })?;
+        lists.insert(reference.name.clone(), embedded_instance_types(class));
+    }
+    let offered = |pool: &millwright_api::NodePool| -> InstanceTypes {
+        let name = &pool.spec.template.spec.node_class_ref.name;
+        types
+            .cloned()
+            .or_else(|| lists.get(name).cloned())
+            .unwrap_or_else(|| [].into())
+    };
+    let (snapshot, errors) = world.state.snapshot(now, anticipate, offered);
+    if let Some(error) = errors.first() {
+        return Err(format!("NodePool: {error}"));
+    }
+    Ok(snapshot)
 }

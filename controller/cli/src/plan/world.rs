@@ -1,4 +1,4 @@
-//! From documents to a cluster: what `millwright plan` plans for.
+//! From documents to a cluster: what `millwright plan` plans for and `millwright consolidate` shrinks.
 //!
 //! Owners become pods by their replicas or parallelism; pods with a node are bound, others wait. Every
 //! error is one line with file, document and field.
@@ -13,12 +13,15 @@ use k8s_openapi::{
             LimitRange, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodTemplateSpec,
         },
         node::v1::RuntimeClass,
+        policy::v1::PodDisruptionBudget,
         storage::v1::StorageClass,
     },
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
 use millwright_api::{Ec2NodeClass, NodeClaim, NodePool};
-use millwright_state::{ClusterState, convert};
+use millwright_lifecycle::{ObservedClaim, ObservedNode, ObservedPod, pdb::ObservedPdb};
+use millwright_model::NodeName;
+use millwright_state::{ClusterState, convert, observe};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -27,10 +30,9 @@ use crate::documents::{Document, Source};
 /// Pods that one document may ask for; above the largest cluster that Kubernetes supports.
 const REPLICAS_MAX: i32 = 500_000;
 /// Kinds that planning does not need, accepted without a word.
-const SILENT: [&str; 9] = [
+const SILENT: [&str; 8] = [
     "NodeOverlay",
     "CSINode",
-    "PodDisruptionBudget",
     "Namespace",
     "PriorityClass",
     "Service",
@@ -48,8 +50,23 @@ pub struct World {
     pub classes: BTreeMap<String, Ec2NodeClass>,
     /// NodePools with their place in the input.
     pub pools: Vec<(Source, NodePool)>,
+    /// What disruption reads of the objects, beyond what planning does.
+    pub observed: Observed,
     /// Things to say on standard error.
     pub warnings: Vec<String>,
+}
+
+/// Objects as disruption sees them, in the order of the input.
+#[derive(Debug, Default)]
+pub struct Observed {
+    /// NodeClaims.
+    pub claims: Vec<ObservedClaim>,
+    /// Nodes.
+    pub nodes: Vec<ObservedNode>,
+    /// Bound pods, finished ones too, with their node.
+    pub pods: Vec<(NodeName, ObservedPod)>,
+    /// PodDisruptionBudgets.
+    pub budgets: Vec<ObservedPdb>,
 }
 
 /// Everything typed, before order matters.
@@ -128,6 +145,11 @@ pub fn read(documents: Vec<Document>) -> Result<World, String> {
         let checked = convert::pod_spec(pod).map_err(|e| format!("{source}: Pod: {e}"))?;
         drop(checked);
         world.state.apply_pod(pod);
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+        if let Some(node) = node.filter(|node| !node.is_empty()) {
+            let seen = (node.into(), observe::pod(pod));
+            world.observed.pods.push(seen);
+        }
     }
     Ok(world)
 }
@@ -168,14 +190,7 @@ fn take(
             .state
             .apply_daemon_set(typed::<DaemonSet>(document, kind)?)
             .map_err(wrong)?,
-        "Node" => world
-            .state
-            .apply_node(&typed::<Node>(document, kind)?)
-            .map_err(wrong)?,
-        "NodeClaim" => world
-            .state
-            .apply_claim(&typed::<NodeClaim>(document, kind)?)
-            .map_err(wrong)?,
+        "Node" | "NodeClaim" | "PodDisruptionBudget" => take_observed(world, document, kind)?,
         "NodePool" => {
             let mut pool: NodePool = typed(document, kind)?;
             convert::node_pool(&pool, [].into(), millwright_model::Resources::new())
@@ -209,6 +224,30 @@ fn take(
         kind if SILENT.contains(&kind) => {}
         kind => {
             unknown.insert(kind.to_owned());
+        }
+    }
+    Ok(())
+}
+
+/// Kinds that disruption reads more of than planning does.
+fn take_observed(world: &mut World, document: &Document, kind: &str) -> Result<(), String> {
+    let wrong = |e: convert::FieldError| format!("{}: {kind}: {e}", document.source);
+    match kind {
+        "Node" => {
+            let node: Node = typed(document, kind)?;
+            world.state.apply_node(&node).map_err(wrong)?;
+            world.observed.nodes.push(observe::node(&node));
+        }
+        "NodeClaim" => {
+            let claim: NodeClaim = typed(document, kind)?;
+            world.state.apply_claim(&claim).map_err(wrong)?;
+            world.observed.claims.push(observe::claim(&claim));
+        }
+        _ => {
+            let budget: PodDisruptionBudget = typed(document, kind)?;
+            let applied = world.state.apply_disruption_budget(&budget);
+            applied.map_err(wrong)?;
+            world.observed.budgets.push(observe::budget(&budget));
         }
     }
     Ok(())

@@ -1,0 +1,8 @@
+//! The cases of disruption specification Appendix A that concern decisions, on small fleets.
+
+mod candidates;
+mod emptiness;
+mod fixtures;
+mod multi_node;
+mod properties;
+mod single_node;
