@@ -2,4 +2,5 @@
 
 pub mod aws;
 pub mod kubelet;
+pub mod scheduler;
 pub mod workloads;
