@@ -292,6 +292,7 @@ fn a_pod_that_runs_already_may_keep_others_away() {
         key,
         spec: Arc::new(loner),
         is_daemon: false,
+        is_terminating: false,
     }]
     .into();
     let (kind, detail) = refusal(&world_of(vec![pool()], world::spec(100, 100), vec![node]));

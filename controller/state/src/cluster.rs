@@ -7,14 +7,14 @@ use std::{
 
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
-    core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
+    core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod},
     policy::v1::PodDisruptionBudget,
     storage::v1::StorageClass,
 };
 use millwright_api::{NodeClaim, NodePool};
 use millwright_model::{
     ClusterSnapshot, DaemonPod, Name, NodeClaimName, NodeName, NodePoolName, PodKey, PodUid,
-    Resources, Span, Timestamp, instance_type::InstanceTypes,
+    Resources, Span, Timestamp, instance_type::InstanceTypes, snapshot::Namespaces,
 };
 
 use crate::{
@@ -43,6 +43,7 @@ pub struct ClusterState {
     claims: BTreeMap<String, PersistentVolumeClaim>,
     volumes: BTreeMap<String, PersistentVolume>,
     classes: BTreeMap<String, StorageClass>,
+    namespaces: Option<Namespaces>,
     /// NodeClaims that we created and the watch has not shown yet, with the time of creation.
     unseen: BTreeMap<NodeClaimName, Timestamp>,
     /// Nodes whose pods changed since somebody last asked; bounded by the number of nodes.
@@ -395,6 +396,21 @@ impl ClusterState {
         self.pods.change_budgets(|budgets| budgets.retain(listed));
     }
 
+    /// Says that namespaces are told from now on; until then selectors over their labels are not
+    /// decided.
+    pub fn know_namespaces(&mut self) {
+        self.namespaces.get_or_insert_default();
+    }
+
+    /// Takes in a namespace.
+    pub fn apply_namespace(&mut self, namespace: &Namespace) {
+        let name = Name::from(namespace.metadata.name.as_deref().unwrap_or_default());
+        let labels = namespace.metadata.labels.iter().flatten();
+        let labels = labels.map(|(key, value)| (key.as_str().into(), value.as_str().into()));
+        let known = self.namespaces.get_or_insert_default();
+        Arc::make_mut(known).insert(name, labels.collect());
+    }
+
     /// Judges the volumes of pods anew: of those that use a claim, or of all.
     fn judge_volumes(&mut self, claim: Option<&str>) {
         let sources = convert::ClaimSources {
@@ -511,6 +527,7 @@ impl ClusterState {
                 .values()
                 .map(|entry| Arc::clone(&entry.converted))
                 .collect(),
+            namespaces: self.namespaces.clone(),
         };
         (Arc::new(snapshot), errors)
     }

@@ -144,14 +144,23 @@ impl Pods {
         if let Some(old) = self.entries.get_mut(&key) {
             let same = old.uid == entry.uid && old.role == entry.role && old.spec == entry.spec;
             if same && old.rejections == entry.rejections && old.volumes == entry.volumes {
-                // Only budgets read these; a flicker of readiness must not publish a node anew.
-                if (old.is_terminating, old.is_unready) != (entry.is_terminating, entry.is_unready)
-                {
+                // Only budgets read readiness; its flicker must not publish a node anew. A pod on
+                // its way out no longer counts on its node.
+                let leaves = old.is_terminating != entry.is_terminating;
+                if leaves || old.is_unready != entry.is_unready {
                     old.is_terminating = entry.is_terminating;
                     old.is_unready = entry.is_unready;
                     self.dirty.insert(key);
                 }
-                return PodChange::default();
+                if let Role::Bound { node, .. } = &entry.role
+                    && leaves
+                {
+                    change.nodes = vec![node.clone()];
+                }
+                return PodChange {
+                    news: PodNews::default(),
+                    ..change
+                };
             }
             let continues = old.uid == entry.uid && old.is_waiting();
             change.news.began_to_wait &= !continues;
@@ -287,6 +296,7 @@ impl Pods {
                 key: key.clone(),
                 spec: Arc::clone(&entry.spec),
                 is_daemon,
+                is_terminating: entry.is_terminating,
             })
         })
         .collect()

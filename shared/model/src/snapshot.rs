@@ -31,7 +31,13 @@ pub struct ClusterSnapshot {
     pub node_pools: Arc<[Arc<NodePool>]>,
     /// DaemonSets, each by the newest pod it would make.
     pub daemons: Arc<[Arc<DaemonPod>]>,
+    /// Labels of namespaces, for selectors over them; `None` when nobody watches them. A namespace
+    /// that is not listed has only the label that every namespace has, its name.
+    pub namespaces: Option<Namespaces>,
 }
+
+/// Labels by name of the namespace.
+pub type Namespaces = Arc<BTreeMap<Name, BTreeMap<Name, Name>>>;
 
 /// The pod that a DaemonSet puts on every node it matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,4 +119,7 @@ pub struct BoundPod {
     pub spec: Arc<PodSpec>,
     /// Whether a DaemonSet owns it.
     pub is_daemon: bool,
+    /// Whether it is on its way out: it still takes room, but no longer counts for spread and
+    /// affinity.
+    pub is_terminating: bool,
 }

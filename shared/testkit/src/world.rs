@@ -540,6 +540,7 @@ pub fn world() -> impl Strategy<Value = World> {
                         })
                     })
                     .collect(),
+                namespaces: None,
             })
         })
 }

@@ -30,10 +30,9 @@ use crate::documents::{Document, Source};
 /// Pods that one document may ask for; above the largest cluster that Kubernetes supports.
 const REPLICAS_MAX: i32 = 500_000;
 /// Kinds that planning does not need, accepted without a word.
-const SILENT: [&str; 8] = [
+const SILENT: [&str; 7] = [
     "NodeOverlay",
     "CSINode",
-    "Namespace",
     "PriorityClass",
     "Service",
     "ServiceAccount",
@@ -92,6 +91,8 @@ struct Owner {
 /// The first thing that is wrong, as one line.
 pub fn read(documents: Vec<Document>) -> Result<World, String> {
     let mut world = World::default();
+    // A file is the whole cluster: namespaces that it does not mention have no labels of their own.
+    world.state.know_namespaces();
     let mut sorted = Sorted::default();
     let mut seen = BTreeSet::new();
     let mut unknown = BTreeSet::new();
@@ -214,6 +215,7 @@ fn take(
         "StorageClass" => world
             .state
             .apply_storage_class(typed::<StorageClass>(document, kind)?),
+        "Namespace" => world.state.apply_namespace(&typed(document, kind)?),
         "LimitRange" => sorted.limits.push(typed(document, kind)?),
         "RuntimeClass" => {
             let class: RuntimeClass = typed(document, kind)?;
