@@ -12,6 +12,7 @@ use crate::{
     bits::TypeSet,
     first_fit::Remaining,
     problem::{Class, Problem, Shape},
+    topology::Rule,
 };
 
 /// From this many cores on, a request is more likely a slip of the unit than a wish.
@@ -97,7 +98,7 @@ impl Explainer<'_> {
     ) -> (RefusalKind, String) {
         let problem = self.problem;
         let taints = &problem.taints[problem.templates[template].taints as usize];
-        if let Some(taint) = problem.shapes.untolerated(shape.tolerance, taints) {
+        if let Some(taint) = problem.tolerances.untolerated(shape.tolerance, taints) {
             return (
                 RefusalKind::Taint,
                 format!("taint {taint} is not tolerated"),
@@ -124,7 +125,12 @@ impl Explainer<'_> {
         let mut fitting = possible.clone();
         fitting.intersect(&verdict.large_enough);
         if !fitting.is_empty() {
-            return (RefusalKind::Limits, self.limits(template, &fitting));
+            return match self.rules(shape) {
+                Some(rules) if self.within_limits(template, &fitting) => {
+                    (RefusalKind::Topology, rules)
+                }
+                _ => (RefusalKind::Limits, self.limits(template, &fitting)),
+            };
         }
         // Every node gets these two labels; nobody asked for them.
         merged.remove(labels::REGISTERED);
@@ -138,6 +144,49 @@ impl Explainer<'_> {
             _ => text.to_owned(),
         };
         (kind, text + &suffix)
+    }
+
+    /// The rules between pods that the shape must satisfy; `None` when there are none.
+    fn rules(&self, shape: &Shape) -> Option<String> {
+        let topology = &self.problem.topology;
+        let rules = topology.rules(shape.rules);
+        let mut texts: Vec<String> = Vec::new();
+        for obeyed in &rules.obeyed {
+            let key = &topology.key_of(obeyed.group).name;
+            texts.push(match topology.group(obeyed.group).rule {
+                Rule::Spread { max_skew, .. } => {
+                    format!("topology spread over {key} (maxSkew {max_skew})")
+                }
+                Rule::Affinity => format!("pod affinity over {key}"),
+                Rule::AntiAffinity => format!("pod anti-affinity over {key}"),
+                Rule::Repulsion => format!("anti-affinity of other pods over {key}"),
+            });
+        }
+        if let Some(ports) = rules.ports {
+            let ports = topology.ports.get(ports).iter();
+            let ports: Vec<String> = ports
+                .map(|p| format!("{}/{}", p.port, p.protocol))
+                .collect();
+            texts.push(format!("free host ports {}", ports.join(", ")));
+        }
+        texts.sort_unstable();
+        texts.dedup();
+        (!texts.is_empty()).then(|| {
+            let one = if texts.len() == 1 { "" } else { "all of: " };
+            format!("no node, old or new, satisfies {one}{}", texts.join("; "))
+        })
+    }
+
+    fn within_limits(&self, template: usize, fitting: &TypeSet) -> bool {
+        let Some(remaining) = &self.remaining[template] else {
+            return true;
+        };
+        let mut left = fitting.clone();
+        let allowed = remaining.allowed(self.problem, template);
+        allowed.is_some_and(|allowed| {
+            left.intersect(&allowed);
+            !left.is_empty()
+        })
     }
 
     fn verdict(&self, template: usize, merged: &Requirements, requests: &Resources) -> Verdict {
@@ -246,6 +295,7 @@ impl Explainer<'_> {
 /// How near a refusal is to success: ever less would have to change in the pod.
 const fn nearness(kind: RefusalKind) -> u8 {
     match kind {
+        RefusalKind::Topology => 6,
         RefusalKind::Limits => 5,
         RefusalKind::Offering => 4,
         RefusalKind::Resources => 3,

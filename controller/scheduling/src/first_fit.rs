@@ -13,16 +13,23 @@
 //! ever, because room and requirements only shrink. So every shape keeps its own heap of the
 //! planned nodes that may still take it, and its own cursor into the list of existing nodes; a
 //! node is looked at once per shape and then only when it is at the top. Heap keys only grow, so
-//! an outdated key is replaced when it surfaces.
+//! an outdated key is replaced when it surfaces. Shapes under rules between pods go another way,
+//! see [`constrained`].
+
+mod constrained;
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
+use self::constrained::Constrained;
 use crate::{
     bits::TypeSet,
     problem::{ClassOrd, NodeOrd, Problem, ShapeOrd, add_times, fits_sum, ord},
     shard::Component,
     signature::{Join, SignatureOrd, Signatures},
 };
+
+/// Stands for the host name of a node to be, which no pod can know.
+pub(crate) const PLACEHOLDER: &str = "hostname-placeholder";
 
 /// Where a pod went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +91,9 @@ pub(crate) struct FirstFit<'p, 's> {
     remaining: Vec<Option<Remaining>>,
     packed: Packed,
     turns: i64,
+    /// Counts placements.
+    placements: u64,
+    constrained: Constrained<'p>,
 }
 
 /// What limits leave while nodes are opened.
@@ -115,6 +125,8 @@ impl<'p, 's> FirstFit<'p, 's> {
                 .collect(),
             packed: Packed::default(),
             turns: 0,
+            placements: 0,
+            constrained: Constrained::new(problem, component),
         }
     }
 
@@ -132,7 +144,7 @@ impl<'p, 's> FirstFit<'p, 's> {
             }
             self.forget(at);
         }
-        // Another round can only help pods that wait for a label to be defined.
+        // Another round can only help pods that wait for a label to be defined, or for other pods.
         failed.retain(|at| self.waits(self.class(*at)));
         let mut progress = !failed.is_empty();
         while progress {
@@ -157,6 +169,7 @@ impl<'p, 's> FirstFit<'p, 's> {
         for shape in &self.problem.classes[self.class(at) as usize].shapes {
             let prospects = &mut self.prospects[*shape as usize];
             prospects.pending -= 1;
+            // A shape under rules may get another round, too; what it knows is kept elsewhere.
             if prospects.pending == 0 && prospects.deferred.is_empty() && !prospects.waits {
                 prospects.heap = BinaryHeap::new();
             }
@@ -172,7 +185,7 @@ impl<'p, 's> FirstFit<'p, 's> {
         class
             .shapes
             .iter()
-            .any(|s| !self.prospects[*s as usize].exhausted)
+            .any(|s| self.problem.shape(*s).has_rules() || !self.prospects[*s as usize].exhausted)
     }
 
     /// Pods that an earlier plan put on a node stay there while there is room: a plan made twice
@@ -203,6 +216,7 @@ impl<'p, 's> FirstFit<'p, 's> {
                 });
             if let Some(shape) = kept {
                 self.take(node, shape);
+                self.record_existing(node, shape);
                 self.packed.places[at] = (Place::Existing(node), shape);
             }
         }
@@ -224,6 +238,13 @@ impl<'p, 's> FirstFit<'p, 's> {
         let class = self.class(at);
         let problem = self.problem;
         for shape in problem.classes[class as usize].shapes.iter().copied() {
+            if problem.shape(shape).has_rules() {
+                if let Some(place) = self.place_constrained(shape) {
+                    self.packed.places[at] = (place, shape);
+                    return true;
+                }
+                continue;
+            }
             if self.prospects[shape as usize].exhausted {
                 continue;
             }
@@ -263,6 +284,7 @@ impl<'p, 's> FirstFit<'p, 's> {
     fn take(&mut self, node: NodeOrd, shape: ShapeOrd) {
         let row = &mut self.left[node as usize * self.stride..][..self.stride];
         add_times(row, &self.problem.shape(shape).requests, -1);
+        self.placements += 1;
     }
 
     fn on_planned(&mut self, ordinal: ShapeOrd) -> Option<Place> {
@@ -346,7 +368,11 @@ impl<'p, 's> FirstFit<'p, 's> {
         let used = &mut self.packed.used[node as usize * self.stride..][..self.stride];
         add_times(used, &self.problem.shape(shape).requests, 1);
         self.turns += 1;
+        self.placements += 1;
         let planned = &mut self.packed.planned[node as usize];
+        if planned.signature != signature || planned.pods == 0 {
+            self.constrained.moved(node);
+        }
         planned.signature = signature;
         planned.pods += 1;
         planned.turn = -self.turns;
@@ -376,21 +402,27 @@ impl<'p, 's> FirstFit<'p, 's> {
             if !self.signatures.has_room(joined, &nothing, &shape.requests) {
                 continue;
             }
-            let node = ord(self.packed.planned.len());
-            self.packed.planned.push(PlannedNode {
-                signature: joined,
-                pods: 0,
-                turn: 0,
-            });
-            self.packed.used.extend_from_slice(&nothing);
-            self.put(node, ordinal, joined);
-            // A new node comes after all others with one pod.
-            self.packed.planned[node as usize].turn = self.turns;
-            self.spend(template, node);
-            // Its own heap learns of it at the next look, like all others.
-            return Some(Place::Planned(node));
+            // Its own heap learns of the node at the next look, like all others.
+            return Some(Place::Planned(self.plan(template, joined, ordinal)));
         }
         None
+    }
+
+    /// Opens a node for a pod of this shape.
+    fn plan(&mut self, template: usize, signature: SignatureOrd, shape: ShapeOrd) -> u32 {
+        let node = ord(self.packed.planned.len());
+        self.packed.planned.push(PlannedNode {
+            signature,
+            pods: 0,
+            turn: 0,
+        });
+        let stride = self.packed.used.len() + self.stride;
+        self.packed.used.resize(stride, 0);
+        self.put(node, shape, signature);
+        // A new node comes after all others with one pod.
+        self.packed.planned[node as usize].turn = self.turns;
+        self.spend(template, node);
+        node
     }
 
     /// The signature of a node that limits still allow to open.

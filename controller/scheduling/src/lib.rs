@@ -13,9 +13,7 @@
 //! naive reference from `millwright-testkit`.
 //!
 //! Not planned for yet, and refused by name ([`millwright_model::plan::RefusalKind::Unsupported`]):
-//! hard topology spread, required pod (anti-)affinity, host ports, volumes of claims, dynamic
-//! resource allocation, `minValues`, reserved capacity. Preferences about other pods and
-//! `ScheduleAnyway` spread are not read.
+//! volumes of claims, dynamic resource allocation, `minValues`, reserved capacity.
 
 mod assemble;
 mod bits;
@@ -30,6 +28,7 @@ mod report;
 mod settings;
 mod shard;
 mod signature;
+mod topology;
 
 use millwright_model::{ClusterSnapshot, Plan};
 

@@ -1,7 +1,8 @@
 //! Splitting a problem into parts that cannot influence each other, and working on them in
 //! parallel.
 //!
-//! Two classes can meet when both may use the same NodePool or the same kind of node. Union-find
+//! Two classes can meet when both may use the same NodePool or the same kind of node, or when a
+//! rule between pods concerns both. Union-find
 //! over those contacts gives components; packing them one by one or all at once leads to the same
 //! plan, because the order of nodes within a component does not depend on other components.
 //! Components are gathered into a bounded number of groups, chosen without regard to the number
@@ -146,9 +147,25 @@ fn unite_contacts<'p>(problem: &'p Problem<'p>, signatures: &mut Signatures<'p>,
             }
         }
     }
+    unite_rules(problem, sets);
     for queued in &problem.queue {
         if let Some(kind) = planned_kind(problem, *queued) {
             sets.unite(queued.class as usize, classes + templates + kind as usize);
+        }
+    }
+}
+
+/// Classes that obey or influence the same group belong together.
+fn unite_rules(problem: &Problem<'_>, sets: &mut Sets) {
+    let mut first_of: Vec<Option<usize>> = vec![None; problem.topology.groups.len()];
+    for (class, of) in problem.classes.iter().enumerate() {
+        for shape in of.shapes.iter().map(|shape| problem.shape(*shape)) {
+            let rules = problem.topology.rules(shape.rules);
+            let obeyed = rules.obeyed.iter().map(|obeyed| &obeyed.group);
+            for group in obeyed.chain(&rules.counted).chain(&rules.repels) {
+                let first = *first_of[*group as usize].get_or_insert(class);
+                sets.unite(first, class);
+            }
         }
     }
 }

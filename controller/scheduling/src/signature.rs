@@ -10,12 +10,13 @@
 //!
 //! Every worker has its own arena; nothing is shared and nothing is locked.
 
-use millwright_model::{NanoDollarsPerHour, Requirement, Requirements, labels};
+use millwright_model::{NanoDollarsPerHour, Operator, Requirement, Requirements, Taint, labels};
 use rustc_hash::FxHashMap;
 
 use crate::{
     bits::TypeSet,
     problem::{Problem, RequirementsOrd, fits, ord},
+    topology::{DomainSet, FilterOrd, KeyOrd, PortsOrd, conflict},
 };
 
 pub(crate) type SignatureOrd = u32;
@@ -77,6 +78,14 @@ pub(crate) struct Signatures<'p> {
     roots: Vec<Vec<Option<SignatureOrd>>>,
     /// By catalogue and requirement: the types left.
     sets: Vec<FxHashMap<Requirement, TypeSet>>,
+    /// By signature and key: the domains left.
+    domains: FxHashMap<(SignatureOrd, KeyOrd), DomainSet>,
+    /// What becomes of a node that is narrowed to some domains of a key.
+    pins: FxHashMap<(SignatureOrd, KeyOrd, DomainSet), Option<SignatureOrd>>,
+    /// What becomes of a node that takes a pod with these ports.
+    freed: FxHashMap<(SignatureOrd, PortsOrd), Option<SignatureOrd>>,
+    /// Whether nodes of a signature count for a spread constraint.
+    passing: FxHashMap<(SignatureOrd, FilterOrd), bool>,
 }
 
 impl<'p> Signatures<'p> {
@@ -93,6 +102,10 @@ impl<'p> Signatures<'p> {
             openings,
             roots: vec![Vec::new(); problem.templates.len()],
             sets: vec![FxHashMap::default(); problem.catalogues.len()],
+            domains: FxHashMap::default(),
+            pins: FxHashMap::default(),
+            freed: FxHashMap::default(),
+            passing: FxHashMap::default(),
         };
         for template in 0..problem.templates.len() {
             let root = this.intern(
@@ -115,16 +128,105 @@ impl<'p> Signatures<'p> {
         let Some(types) = types else {
             return self.roots[template][0];
         };
+        let opening = self.opening(template, types);
+        self.roots[template][opening as usize]
+    }
+
+    /// Numbers a set of types that nodes of `template` are opened with.
+    fn opening(&mut self, template: usize, types: TypeSet) -> OpeningOrd {
         let openings = &mut self.openings[template];
         if let Some(known) = openings.iter().position(|opening| *opening == types) {
-            return self.roots[template][known];
+            return ord(known);
         }
         let opening = ord(openings.len());
         openings.push(types);
         let requirements = self.problem.templates[template].requirements.clone();
         let root = self.intern(template, opening, requirements);
         self.roots[template].push(root);
-        root
+        opening
+    }
+
+    /// The domains of a key that nodes of this signature may be in.
+    pub(crate) fn domains(&mut self, signature: SignatureOrd, key: KeyOrd) -> &DomainSet {
+        let of = &self.problem.topology.keys[key];
+        let requirements = &self.list[signature as usize].requirements;
+        self.domains
+            .entry((signature, key))
+            .or_insert_with(|| of.allowed(requirements.get(&of.name)))
+    }
+
+    /// What becomes of a node that is narrowed to `domains` of a key; `None` when nothing is left,
+    /// or when it does not define the label.
+    pub(crate) fn pin(
+        &mut self,
+        signature: SignatureOrd,
+        key: KeyOrd,
+        domains: &DomainSet,
+    ) -> Option<SignatureOrd> {
+        let at = (signature, key, domains.clone());
+        if let Some(known) = self.pins.get(&at) {
+            return *known;
+        }
+        let of = &self.problem.topology.keys[key];
+        let values = domains.iter().map(|at| of.domains[at].clone());
+        let wanted = Requirement::new(&of.name, Operator::In, values);
+        let (template, opening) = self.origin(signature);
+        let mut merged = self.get(signature).requirements.clone();
+        let defined = merged.get(&of.name).is_some() || labels::is_well_known(&of.name);
+        let pinned = if defined {
+            merged.add(wanted);
+            self.intern(template, opening, merged)
+        } else {
+            None
+        };
+        self.pins.insert(at, pinned);
+        pinned
+    }
+
+    /// What becomes of a node that takes a pod with these ports: it is of no type whose daemons
+    /// take one of them.
+    pub(crate) fn with_ports(
+        &mut self,
+        signature: SignatureOrd,
+        ports: PortsOrd,
+    ) -> Option<SignatureOrd> {
+        if let Some(known) = self.freed.get(&(signature, ports)) {
+            return *known;
+        }
+        let problem = self.problem;
+        let (template, opening) = self.origin(signature);
+        let wanted = problem.topology.ports.get(ports);
+        let mut types = self.openings[template][opening as usize].clone();
+        for (taken, of) in &problem.templates[template].daemon_ports {
+            if conflict(taken, wanted) {
+                types.subtract(of);
+            }
+        }
+        let opening = self.opening(template, types);
+        let requirements = self.get(signature).requirements.clone();
+        let freed = self.intern(template, opening, requirements);
+        self.freed.insert((signature, ports), freed);
+        freed
+    }
+
+    /// Whether nodes of this signature count for a spread constraint.
+    pub(crate) fn passes(&mut self, signature: SignatureOrd, filter: FilterOrd) -> bool {
+        let problem = self.problem;
+        let of = &self.list[signature as usize];
+        *self.passing.entry((signature, filter)).or_insert_with(|| {
+            let taints = problem.templates[of.template].taints;
+            let taints = &problem.taints[taints as usize];
+            let tolerates = |tolerance, taints: &[Taint]| {
+                problem.tolerances.untolerated(tolerance, taints).is_none()
+            };
+            let filter = &problem.topology.filters[filter as usize];
+            filter.accepts(&of.requirements, taints, tolerates)
+        })
+    }
+
+    fn origin(&self, signature: SignatureOrd) -> (usize, OpeningOrd) {
+        let signature = self.get(signature);
+        (signature.template, signature.opening)
     }
 
     /// What becomes of a node of this signature when it takes a pod with these requirements.

@@ -6,7 +6,6 @@ use millwright_model::{
     CapacityType, ClusterSnapshot, Effect, NodePool, PodSpec, Requirement, ResourceName, Resources,
     StateNode, Taint, labels,
     plan::RefusalKind,
-    pod::HostPort,
     snapshot::BoundPod,
     topology::{LabelSelector, PodAffinityTerm, TopologySpread, WhenUnsatisfiable},
 };
@@ -215,92 +214,93 @@ fn everybody() -> PodAffinityTerm {
 
 #[test]
 fn rules_that_are_not_planned_for_are_refused_by_name() {
-    let spread = TopologySpread {
-        max_skew: 1,
-        topology_key: labels::ZONE.into(),
-        when_unsatisfiable: WhenUnsatisfiable::DoNotSchedule,
-        selector: None,
-        min_domains: None,
-        match_label_keys: Vec::new(),
-        honor_node_affinity: true,
-        honor_node_taints: false,
-    };
-    let port = HostPort {
-        ip: "0.0.0.0".into(),
-        port: 80,
-        protocol: "TCP".into(),
-    };
     let plain = || world::spec(100, 100);
-    let cases = [
-        (
-            PodSpec {
-                topology_spread: vec![spread],
-                ..plain()
-            },
-            "topologySpreadConstraints",
-        ),
-        (
-            PodSpec {
-                affinity: vec![everybody()],
-                ..plain()
-            },
-            "podAffinity",
-        ),
-        (
-            PodSpec {
-                anti_affinity: vec![everybody()],
-                ..plain()
-            },
-            "podAntiAffinity",
-        ),
-        (
-            PodSpec {
-                host_ports: vec![port],
-                ..plain()
-            },
-            "hostPort",
-        ),
-        (
-            PodSpec {
-                claim_volumes: 1,
-                ..plain()
-            },
-            "persistentVolumeClaim",
-        ),
-        (
-            PodSpec {
-                uses_resource_claims: true,
-                ..plain()
-            },
-            "resourceClaims",
-        ),
-    ];
-    for (spec, text) in cases {
+    let term = |change: fn(&mut PodAffinityTerm)| {
+        let mut term = everybody();
+        change(&mut term);
+        PodSpec {
+            affinity: vec![term],
+            ..plain()
+        }
+    };
+    let alias = term(|t| t.topology_key = "failure-domain.beta.kubernetes.io/zone".into());
+    let labelled = term(|t| {
+        t.namespace_selector = Some(LabelSelector {
+            match_labels: vec![("team".into(), "a".into())],
+            match_expressions: Vec::new(),
+        });
+    });
+    let volumes = PodSpec {
+        claim_volumes: 1,
+        ..plain()
+    };
+    let devices = PodSpec {
+        uses_resource_claims: true,
+        ..plain()
+    };
+    for (spec, text) in [
+        (alias, "topologyKey"),
+        (labelled, "namespaceSelector"),
+        (volumes, "persistentVolumeClaim"),
+        (devices, "resourceClaims"),
+    ] {
         expect(pool(), spec, RefusalKind::Unsupported, text);
     }
 }
 
 #[test]
-fn a_pod_that_runs_already_may_keep_others_away() {
-    let mut node = world::node("n0", &pool().instance_types[0], "z-a");
-    let loner = PodSpec {
-        anti_affinity: vec![everybody()],
+fn a_rule_that_no_node_satisfies_is_named() {
+    let nowhere = |topology_key: &str| TopologySpread {
+        max_skew: 1,
+        topology_key: topology_key.into(),
+        when_unsatisfiable: WhenUnsatisfiable::DoNotSchedule,
+        selector: Some(LabelSelector::default()),
+        min_domains: None,
+        match_label_keys: Vec::new(),
+        honor_node_affinity: true,
+        honor_node_taints: false,
+    };
+    let spread = PodSpec {
+        topology_spread: vec![nowhere("example.com/rack")],
         ..world::spec(100, 100)
     };
-    let key = millwright_model::PodKey::new("default", "loner");
-    node.pods = [BoundPod {
-        key,
-        spec: Arc::new(loner),
-        is_daemon: false,
-        is_terminating: false,
-    }]
-    .into();
-    let (kind, detail) = refusal(&world_of(vec![pool()], world::spec(100, 100), vec![node]));
-    assert_eq!(kind, RefusalKind::Unsupported);
-    assert!(
-        detail.contains("anti-affinity of a running pod"),
-        "{detail}"
-    );
+    let rack = "satisfies topology spread over example.com/rack (maxSkew 1)";
+    expect(pool(), spread, RefusalKind::Topology, rack);
+    let follower = PodSpec {
+        affinity: vec![PodAffinityTerm {
+            namespaces: vec!["elsewhere".into()],
+            ..everybody()
+        }],
+        ..world::spec(100, 100)
+    };
+    let zone = "satisfies pod affinity over topology.kubernetes.io/zone";
+    expect(pool(), follower, RefusalKind::Topology, zone);
+}
+
+#[test]
+fn a_pod_that_runs_already_may_keep_others_away() {
+    let nodes = world::ZONES.iter().enumerate().map(|(nth, zone)| {
+        let mut node = world::node(&format!("n{nth}"), &pool().instance_types[0], zone);
+        let loner = PodSpec {
+            anti_affinity: vec![everybody()],
+            ..world::spec(100, 100)
+        };
+        node.pods = [BoundPod {
+            key: millwright_model::PodKey::new("default", format!("loner-{nth}")),
+            spec: Arc::new(loner),
+            is_daemon: false,
+            is_terminating: false,
+        }]
+        .into();
+        node
+    });
+    let (kind, detail) = refusal(&world_of(
+        vec![pool()],
+        world::spec(100, 100),
+        nodes.collect(),
+    ));
+    assert_eq!(kind, RefusalKind::Topology);
+    assert!(detail.contains("anti-affinity of other pods"), "{detail}");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use millwright_model::{
 use millwright_scheduling::{Packing, PreferencePolicy, Solution, SolveSettings, check, solve};
 use millwright_testkit::{
     reference,
+    rules::ruled_world,
     world::{World, world},
 };
 use proptest::{prelude::*, test_runner::FileFailurePersistence};
@@ -229,7 +230,9 @@ proptest! {
     #![proptest_config(cases(600))]
 
     #[test]
-    fn plans_pass_the_checker_and_cost_packing_is_never_dearer(World(world) in world()) {
+    fn plans_pass_the_checker_and_cost_packing_is_never_dearer(
+        World(world) in prop_oneof![world().boxed(), ruled_world().boxed()],
+    ) {
         let karpenter = solve(&world, &settings(Packing::Karpenter));
         let cost = solve(&world, &settings(Packing::Cost));
         for (name, solution) in [("karpenter", &karpenter), ("cost", &cost)] {
@@ -248,7 +251,7 @@ proptest! {
 
     #[test]
     fn a_plan_depends_neither_on_workers_nor_on_the_order_of_lists(
-        World(world) in world(), turn in 0_usize..40,
+        World(world) in prop_oneof![world().boxed(), ruled_world().boxed()], turn in 0_usize..40,
     ) {
         for packing in [Packing::Karpenter, Packing::Cost] {
             let one = solve(&world, &settings(packing));

@@ -5,4 +5,5 @@
 //! alone, so that agreement with the packing core means something.
 
 pub mod reference;
+pub mod rules;
 pub mod world;

@@ -238,6 +238,20 @@ fn narrows(promised: &Requirements, wanted: &Requirement) -> bool {
     subset && (!promised.is_empty() || wanted.allows_absence())
 }
 
+/// Whether a pool has a type that is offered.
+pub(super) fn launches(pool: &NodePool) -> bool {
+    let root = template::root_requirements(pool);
+    let sold = |offering: &Offering| {
+        offering.available
+            && offering.capacity_type != CapacityType::Reserved
+            && root
+                .compatible(&offering.requirements, labels::is_well_known)
+                .is_ok()
+    };
+    let mut types = pool.instance_types.iter();
+    types.any(|t| root.intersects(&t.requirements).is_ok() && t.offerings.iter().any(sold))
+}
+
 fn cheapest(claim: &NodeClaimProposal, instance_type: &InstanceType) -> Option<Launchable> {
     let sold = |offering: &&Offering| {
         offering.available

@@ -6,6 +6,7 @@
 
 mod claim;
 mod node;
+mod topology;
 
 use std::{collections::HashMap, fmt};
 
@@ -13,7 +14,7 @@ use millwright_model::{
     ClusterSnapshot, Effect, Plan, Pod, PodIndex, PodSpec, Requirements, Resources, Taint,
 };
 
-use crate::problem::{Repelled, strict_alternatives, unsupported};
+use crate::problem::{strict_alternatives, unsupported};
 
 /// The property of plans that is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,7 +23,7 @@ pub enum Property {
     Fit,
     /// P2: labels, requirements and taints go together.
     Requirements,
-    /// P3: spread and affinity rules hold. In this build: pods under such rules are not placed.
+    /// P3: spread, affinity and host-port rules hold.
     Topology,
     /// P4: limits of NodePools hold.
     Limits,
@@ -50,7 +51,6 @@ impl fmt::Display for Violation {
 /// Collects violations and what several rules need.
 struct Checker<'a> {
     snapshot: &'a ClusterSnapshot,
-    repelled: Repelled<'a>,
     violations: Vec<Violation>,
 }
 
@@ -60,10 +60,8 @@ struct Checker<'a> {
 /// Every broken rule; never an empty list. Cost: pods plus, for each NodeClaim, its types times
 /// its daemons.
 pub fn check(snapshot: &ClusterSnapshot, plan: &Plan) -> Result<(), Vec<Violation>> {
-    let repelled = Repelled::new(snapshot);
     let mut checker = Checker {
         snapshot,
-        repelled,
         violations: Vec::new(),
     };
     if plan.generation != snapshot.generation {
@@ -76,6 +74,7 @@ pub fn check(snapshot: &ClusterSnapshot, plan: &Plan) -> Result<(), Vec<Violatio
     checker.check_nominations(plan);
     checker.check_claims(plan);
     checker.check_limits(plan);
+    checker.check_topology(plan);
     if checker.violations.is_empty() {
         Ok(())
     } else {
@@ -149,7 +148,7 @@ impl<'a> Checker<'a> {
                 format!("{} is invalid but placed", pod.key),
             );
         }
-        if let Some(rule) = unsupported(&pod.spec, &self.repelled) {
+        if let Some(rule) = unsupported(&pod.spec, self.snapshot) {
             self.report(
                 Property::Topology,
                 format!("{} is placed although {rule}", pod.key),

@@ -3,8 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use millwright_model::{
-    ClusterSnapshot, Effect, Name, NanoDollarsPerHour, NodePool, Plan, PodIndex, PodSpec,
-    Requirement, ResourceName, Resources, Taint, labels, topology::PodAffinityTerm,
+    ClusterSnapshot, Effect, Name, NanoDollarsPerHour, NodePool, Plan, Pod, PodIndex, PodSpec,
+    Requirement, ResourceName, Resources, Taint, labels,
+    pod::HostPort,
+    topology::{LabelSelector, PodAffinityTerm, TopologySpread, WhenUnsatisfiable},
 };
 use millwright_testkit::world;
 
@@ -192,19 +194,69 @@ fn nodepools_and_nodes_that_are_out_of_use_are_found() {
     assert_eq!(properties(&going, &plan), [Property::Requirements]);
 }
 
+fn everybody(topology_key: &str) -> PodAffinityTerm {
+    PodAffinityTerm {
+        topology_key: topology_key.into(),
+        selector: Some(LabelSelector::default()),
+        namespaces: Vec::new(),
+        namespace_selector: None,
+        match_label_keys: Vec::new(),
+        mismatch_label_keys: Vec::new(),
+    }
+}
+
+/// A plan made without a rule breaks it: the pods under the rule are on two new nodes that may be
+/// in any zone, a third pod is on the existing node.
 #[test]
-fn pods_under_rules_that_are_not_planned_for_are_found() {
-    let repelling = overtaken(|_, specs| {
-        specs[0].anti_affinity.push(PodAffinityTerm {
-            topology_key: labels::HOSTNAME.into(),
-            selector: None,
-            namespaces: Vec::new(),
-            namespace_selector: None,
+fn broken_rules_between_pods_are_found() {
+    let apart = overtaken(|_, specs| specs[0].anti_affinity.push(everybody(labels::ZONE)));
+    assert_eq!(apart, [Property::Topology]);
+    let together = overtaken(|_, specs| {
+        specs[2].labels.insert("app".into(), "web".into());
+        specs[0].affinity.push(everybody(labels::HOSTNAME));
+        let selector = specs[0].affinity[0].selector.get_or_insert_default();
+        selector.match_labels.push(("app".into(), "web".into()));
+    });
+    assert_eq!(together, [Property::Topology]);
+    let even = overtaken(|_, specs| {
+        specs[0].topology_spread.push(TopologySpread {
+            max_skew: 1,
+            topology_key: labels::ZONE.into(),
+            when_unsatisfiable: WhenUnsatisfiable::DoNotSchedule,
+            selector: Some(LabelSelector::default()),
+            min_domains: None,
             match_label_keys: Vec::new(),
-            mismatch_label_keys: Vec::new(),
+            honor_node_affinity: true,
+            honor_node_taints: false,
         });
     });
-    assert_eq!(repelling, [Property::Topology]);
+    assert_eq!(even, [Property::Topology]);
+}
+
+#[test]
+fn two_pods_with_one_port_on_a_node_are_found() {
+    let port = HostPort {
+        ip: "0.0.0.0".into(),
+        port: 80,
+        protocol: "TCP".into(),
+    };
+    let with_port = |snapshot: &mut ClusterSnapshot| {
+        let change = |pod: &Arc<Pod>| {
+            let mut pod = (**pod).clone();
+            Arc::make_mut(&mut pod.spec).host_ports.push(port.clone());
+            Arc::new(pod)
+        };
+        snapshot.pods = snapshot.pods.iter().map(change).collect();
+    };
+    let mut snapshot = snapshot(|_, specs| {
+        for spec in specs {
+            *spec = world::spec(100, 128);
+        }
+    });
+    let plan = plan(&snapshot);
+    with_port(&mut snapshot);
+    let found = properties(&snapshot, &plan);
+    assert_eq!(found, [Property::Topology]);
 }
 
 #[test]

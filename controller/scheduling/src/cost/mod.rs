@@ -14,7 +14,7 @@ mod search;
 mod simplex;
 mod yard;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use millwright_model::NanoDollarsPerHour;
 
@@ -36,12 +36,21 @@ pub(crate) fn improve<'p>(
     drafts: &mut Drafts,
 ) {
     let mut by_template: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    let mut bound_by_limits: BTreeSet<usize> = BTreeSet::new();
     for (at, bin) in bins.iter().enumerate() {
-        by_template
-            .entry(signatures.get(bin.signature).template)
-            .or_default()
-            .push(at);
+        let template = signatures.get(bin.signature).template;
+        let mut shapes = bin.pods.iter().map(|(_, shape)| problem.shape(*shape));
+        if shapes.any(crate::problem::Shape::has_rules) {
+            // Rules between pods hold where the pods are: such a node stays as it is. What limits
+            // leave the others is then not known here.
+            if problem.templates[template].limits.is_some() {
+                bound_by_limits.insert(template);
+            }
+        } else {
+            by_template.entry(template).or_default().push(at);
+        }
     }
+    by_template.retain(|template, _| !bound_by_limits.contains(template));
     let mut kept: Vec<Option<Draft>> = std::mem::take(&mut drafts.claims)
         .into_iter()
         .map(Some)

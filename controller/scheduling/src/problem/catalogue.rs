@@ -147,6 +147,12 @@ impl Catalogue {
         self.types.len()
     }
 
+    /// The distinct requirements of types on a key, in no particular order.
+    pub(crate) fn requirements_on(&self, key: &Name) -> impl Iterator<Item = &Requirement> {
+        let index = self.by_key.get(key);
+        index.into_iter().flat_map(|index| index.values.keys())
+    }
+
     /// Types whose labels do not conflict with `requirement`.
     pub(crate) fn intersecting(&self, requirement: &Requirement) -> TypeSet {
         let Some(index) = self.by_key.get(requirement.key()) else {

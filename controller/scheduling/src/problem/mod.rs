@@ -15,20 +15,27 @@ mod queue;
 mod shape;
 mod support;
 pub(crate) mod template;
+mod wish;
 
 pub(crate) use catalogue::Catalogue;
 pub(crate) use dimension::{Dimensions, add_times, copies, fits, fits_sum};
-pub(crate) use node::{ExistingNodes, KindOrd, NodeOrd, may_run};
+pub(crate) use node::{ExistingNodes, Kind, KindOrd, NodeOrd, may_run};
 pub(crate) use queue::Queued;
-pub(crate) use shape::{Class, ClassOrd, RequirementsOrd, Shape, ShapeOrd, Shapes, TaintsOrd};
-pub(crate) use support::{Repelled, unsupported};
+pub(crate) use shape::{
+    Class, ClassOrd, RequirementsOrd, Shape, ShapeOrd, Shapes, TaintsOrd, ToleranceOrd, Tolerances,
+};
+pub(crate) use support::unsupported;
 pub(crate) use template::{Template, Unused, launchable, strict_alternatives};
+pub(crate) use wish::{Wish, wishes};
 
 use millwright_model::{ClusterSnapshot, Effect, Name, NodePool, PodSpec, Taint, labels};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use crate::settings::SolveSettings;
+use crate::{
+    settings::SolveSettings,
+    topology::{self, Topology},
+};
 
 /// Up to this many (kind of node, requirements) pairs are decided in advance; beyond it, on
 /// demand. A megabyte and some 20 ms.
@@ -48,6 +55,8 @@ pub(crate) struct Problem<'a> {
     pub(crate) dimensions: Dimensions,
     pub(crate) classes: Vec<Class<'a>>,
     pub(crate) shapes: Shapes,
+    pub(crate) tolerances: Tolerances,
+    pub(crate) topology: Topology,
     pub(crate) catalogues: Vec<Catalogue>,
     /// In the order in which they are tried.
     pub(crate) templates: Vec<Template>,
@@ -88,11 +97,8 @@ impl TaintLists {
 impl<'a> Problem<'a> {
     pub(crate) fn new(snapshot: &'a ClusterSnapshot, settings: &'a SolveSettings) -> Self {
         let intake = queue::Intake::new(snapshot);
-        let repelled = Repelled::new(snapshot);
-        let planned = |spec: &PodSpec| unsupported(spec, &repelled).is_none();
-        let dimensions = Dimensions::new(requested(
-            intake.specs.iter().copied().filter(|s| planned(s)),
-        ));
+        let planned = |spec: &&PodSpec| unsupported(spec, snapshot).is_none();
+        let dimensions = Dimensions::new(requested(intake.specs.iter().copied().filter(planned)));
         let mut unused = Vec::new();
         let mut pools: Vec<(usize, &NodePool)> = Vec::new();
         for (at, pool) in snapshot.node_pools.iter().enumerate() {
@@ -117,13 +123,20 @@ impl<'a> Problem<'a> {
         let relax_taints = templates
             .iter()
             .any(|t| taints.lists[t.taints as usize].iter().any(soft));
-        let mut shapes = Shapes::default();
-        let (classes, class_of_spec) = classify(&intake.specs, &repelled, |spec| {
-            shapes.of(spec, &dimensions, settings.preference_policy, relax_taints)
-        });
         let existing = ExistingNodes::new(snapshot, &mentioned, &dimensions, |list| {
             taints.intern(list)
         });
+        let (ways, tolerances) = ways(&intake.specs, settings, relax_taints);
+        let around = topology::Surroundings {
+            snapshot,
+            templates: &templates,
+            catalogues: &catalogues,
+            existing: &existing,
+            tolerances: &tolerances,
+            taints: &taints.lists,
+        };
+        let (ways, topology) = rules(&intake.specs, ways, &around);
+        let (classes, class_of_spec, shapes) = classify(&intake.specs, ways, snapshot, &dimensions);
         let (queue, rejected) = intake.queue(&classes, &class_of_spec);
         unused.sort_by(|a, b| a.pool.cmp(&b.pool));
         let mut problem = Self {
@@ -132,6 +145,8 @@ impl<'a> Problem<'a> {
             dimensions,
             classes,
             shapes,
+            tolerances,
+            topology,
             catalogues,
             templates,
             unused,
@@ -147,10 +162,10 @@ impl<'a> Problem<'a> {
     }
 
     fn decide_pairs(&mut self) {
-        for tolerance in 0..ord(self.shapes.tolerances()) {
+        for tolerance in 0..ord(self.tolerances.len()) {
             for taints in &self.taints {
-                self.tolerated
-                    .push(self.shapes.untolerated(tolerance, taints).is_none());
+                let untolerated = self.tolerances.untolerated(tolerance, taints);
+                self.tolerated.push(untolerated.is_none());
             }
         }
         let (kinds, wanted) = (self.existing.kinds.len(), self.shapes.wanted.len());
@@ -192,6 +207,15 @@ impl<'a> Problem<'a> {
         wanted.is_empty() || labels.compatible(wanted, |_| false).is_ok()
     }
 
+    /// Whether nodes of this kind count for a spread constraint.
+    pub(crate) fn passes(&self, kind: KindOrd, filter: topology::FilterOrd) -> bool {
+        let kind = &self.existing.kinds[kind as usize];
+        let taints = &self.taints[kind.taints as usize];
+        self.topology.filters[filter as usize].accepts(&kind.labels, taints, |tolerance, taints| {
+            self.tolerances.untolerated(tolerance, taints).is_none()
+        })
+    }
+
     /// The node that an earlier plan gave to a pod, if it is still there.
     pub(crate) fn planned_on(&self, queued: Queued) -> Option<NodeOrd> {
         if !queued.planned {
@@ -223,19 +247,78 @@ fn requested<'s>(specs: impl Iterator<Item = &'s PodSpec>) -> Vec<millwright_mod
     names
 }
 
-/// Classes, and the class of each spec. `ways` numbers the shapes of a spec.
+/// The ways in which each spec asks, with what each tolerates.
+fn ways<'s>(
+    specs: &[&'s PodSpec],
+    settings: &SolveSettings,
+    relax_taints: bool,
+) -> (Vec<Vec<(Wish<'s>, ToleranceOrd)>>, Tolerances) {
+    let mut tolerances = Tolerances::default();
+    let mut tolerant = |spec: &'s PodSpec, wish: Wish<'s>| {
+        let tolerance = tolerances.intern(&spec.tolerations, wish.any_preference);
+        (wish, tolerance)
+    };
+    let ways = specs.iter().map(|spec| {
+        let wishes = wishes(spec, settings.preference_policy, relax_taints).into_iter();
+        wishes.map(|wish| tolerant(spec, wish)).collect()
+    });
+    let ways = ways.collect();
+    (ways, tolerances)
+}
+
+/// What shapes are made of: requirements, tolerance, rules.
+type Way = (
+    millwright_model::Requirements,
+    ToleranceOrd,
+    topology::RulesOrd,
+);
+
+/// The rules between pods, and the ways of each spec with theirs.
+fn rules<'a>(
+    specs: &[&'a PodSpec],
+    ways: Vec<Vec<(Wish<'a>, ToleranceOrd)>>,
+    around: &topology::Surroundings<'_, 'a>,
+) -> (Vec<Vec<Way>>, Topology) {
+    let mut builder = topology::Builder::new(specs, around);
+    builder.add_running(around);
+    let mut owned = Vec::with_capacity(specs.len());
+    for (spec, ways) in specs.iter().zip(&ways) {
+        let is_planned = unsupported(spec, around.snapshot).is_none();
+        let own = |(wish, tolerance): &(Wish<'_>, ToleranceOrd)| {
+            is_planned.then(|| builder.own(spec, wish, *tolerance, around))
+        };
+        owned.push(ways.iter().map(own).collect::<Vec<_>>());
+    }
+    let mut with_rules = Vec::with_capacity(specs.len());
+    for ((spec, ways), owned) in specs.iter().zip(ways).zip(&owned) {
+        let rules = |((wish, tolerance), owned): ((Wish<'_>, _), &Option<topology::Owned>)| {
+            let rules = owned.as_ref().map_or(topology::NO_RULES, |owned| {
+                builder.rules(spec, &wish, owned)
+            });
+            (wish.requirements, tolerance, rules)
+        };
+        with_rules.push(ways.into_iter().zip(owned).map(rules).collect());
+    }
+    let topology = builder.finish(around);
+    (with_rules, topology)
+}
+
+/// Classes, the class of each spec, and all shapes. `ways`: those of each spec.
 fn classify<'a>(
     specs: &[&'a PodSpec],
-    repelled: &Repelled<'_>,
-    mut ways: impl FnMut(&PodSpec) -> SmallVec<[ShapeOrd; 1]>,
-) -> (Vec<Class<'a>>, Vec<ClassOrd>) {
+    ways: Vec<Vec<Way>>,
+    snapshot: &ClusterSnapshot,
+    dimensions: &Dimensions,
+) -> (Vec<Class<'a>>, Vec<ClassOrd>, Shapes) {
+    let mut shapes = Shapes::default();
     let mut classes: Vec<Class<'a>> = Vec::new();
     let mut index: FxHashMap<(SmallVec<[ShapeOrd; 1]>, Option<&'static str>), ClassOrd> =
         FxHashMap::default();
-    let of_spec = specs.iter().map(|spec| {
-        let refusal = unsupported(spec, repelled);
+    let of_spec = specs.iter().zip(ways).map(|(spec, ways)| {
+        let refusal = unsupported(spec, snapshot);
+        let shapes = shapes.of(spec, dimensions, ways.into_iter());
         *index
-            .entry((ways(spec), refusal))
+            .entry((shapes, refusal))
             .or_insert_with_key(|(shapes, refusal)| {
                 classes.push(Class {
                     spec,
@@ -246,7 +329,7 @@ fn classify<'a>(
             })
     });
     let of_spec = of_spec.collect();
-    (classes, of_spec)
+    (classes, of_spec, shapes)
 }
 
 /// Every label key that a pod, a daemon or a NodePool constrains.
@@ -271,6 +354,12 @@ fn mentioned(
             add(requirement.key());
         }
     }
+    // Host names would make every node a kind of its own.
+    let counted = specs.iter().flat_map(|spec| topology::topology_keys(spec));
+    let counted = counted.chain(topology::repelling_keys(snapshot));
+    counted
+        .filter(|key| &***key != labels::HOSTNAME)
+        .for_each(&mut add);
     for (_, pool) in pools {
         template::root_requirements(pool)
             .iter()

@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 
 use millwright_model::{
     DaemonPod, Effect, Name, NodePool, NodePoolName, Requirement, Requirements, ResourceName,
-    Resources, Taint, labels, taints,
+    Resources, Taint, labels, pod::HostPort, taints,
 };
 
 use super::{Catalogue, Dimensions, shape::TaintsOrd};
@@ -26,6 +26,8 @@ pub(crate) struct Template {
     pub(crate) types: TypeSet,
     /// What daemons take, by the set of daemons that run: resources and the types concerned.
     pub(crate) daemons: Vec<(Resources, TypeSet)>,
+    /// Ports of the host that daemons take, with the types on which they run.
+    pub(crate) daemon_ports: Vec<(Vec<HostPort>, TypeSet)>,
     /// Room for pods by type, rows: allocatable less daemons.
     pub(crate) room: Vec<i64>,
     pub(crate) limits: Option<Limits>,
@@ -126,6 +128,14 @@ impl Template {
                 concerns_pods: true,
             });
         }
+        let daemon_ports = daemons
+            .iter()
+            .filter(|daemon| !daemon.spec.host_ports.is_empty())
+            .map(|daemon| {
+                let types = daemon_types(catalogue, &requirements, &pool.taints, daemon);
+                (daemon.spec.host_ports.clone(), types)
+            })
+            .collect();
         let daemons = daemon_groups(catalogue, &requirements, &pool.taints, daemons, &launchable);
         let (types, room) = room(catalogue, &daemons, dimensions);
         Ok(Self {
@@ -135,6 +145,7 @@ impl Template {
             taints,
             types,
             daemons,
+            daemon_ports,
             room,
             limits: limits(pool, catalogue),
         })
