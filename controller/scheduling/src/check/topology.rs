@@ -255,10 +255,11 @@ impl<'a> Checker<'a> {
         }
         let itself = self.selects(&selection, group.spec);
         let strict = strict_alternatives(group.spec);
-        let allowed = |domain: &Name| strict.iter().any(|wanted| wanted.allows(key, domain));
-        let begun = occupied
-            .iter()
-            .any(|(domain, (_, old))| *old > 0 && allowed(domain));
+        // Relaxation may have dropped the terms that allow the domains of others.
+        let begun = strict.iter().all(|wanted| {
+            let mut old = occupied.iter().filter(|(_, (_, old))| *old > 0);
+            old.any(|(domain, _)| wanted.allows(key, domain))
+        });
         let mut lost = BTreeSet::new();
         for (site, _) in group.at.iter().filter(|(_, is_new)| *is_new) {
             let fine = match census.domains(*site, key) {
@@ -345,7 +346,7 @@ impl Spread {
     ) -> Self {
         let key = &constraint.topology_key;
         let selection = Selection::of_spread(spec, constraint);
-        let alternatives = &strict_alternatives(spec)[dropped..];
+        let alternatives = strict_alternatives(spec);
         let tolerated = |taints: &[Taint]| {
             let hard = |taint: &&Taint| !soft || taint.effect != Effect::PreferNoSchedule;
             let hard: Vec<Taint> = taints.iter().filter(hard).cloned().collect();
@@ -391,7 +392,7 @@ impl Spread {
                 }
             }
         }
-        let strict = alternatives.first();
+        let strict = alternatives.get(dropped);
         let eligible = counts
             .iter()
             .filter(|(domain, _)| strict.is_none_or(|s| s.allows(key, domain)));

@@ -18,9 +18,6 @@ pub(crate) struct Wish<'s> {
     pub(crate) requirements: Requirements,
     /// The same without the preferred term.
     pub(crate) strict: Requirements,
-    selector: Requirements,
-    /// Required node-affinity terms left.
-    terms: &'s [Vec<Requirement>],
     /// Preferred pod affinity left.
     pub(crate) affinity: Vec<&'s PodAffinityTerm>,
     /// Preferred pod anti-affinity left.
@@ -29,19 +26,6 @@ pub(crate) struct Wish<'s> {
     pub(crate) spread: Vec<&'s TopologySpread>,
     /// Whether taints that merely ask pods to stay away are ignored.
     pub(crate) any_preference: bool,
-}
-
-impl Wish<'_> {
-    /// Node selector with each required term left in turn.
-    pub(crate) fn alternatives(&self) -> Vec<Requirements> {
-        if self.terms.is_empty() {
-            return vec![self.selector.clone()];
-        }
-        self.terms
-            .iter()
-            .map(|term| with(&self.selector, term))
-            .collect()
-    }
 }
 
 fn with(requirements: &Requirements, term: &[Requirement]) -> Requirements {
@@ -90,8 +74,6 @@ pub(crate) fn wishes(
                 .first()
                 .map_or_else(|| strict.clone(), |term| with(&strict, term)),
             strict,
-            selector: selector.clone(),
-            terms,
             affinity: affinity.clone(),
             anti_affinity: anti_affinity.clone(),
             spread: spread.clone(),

@@ -34,7 +34,9 @@ pub(crate) use self::{
     ports::{PortsOrd, conflict},
     selection::{Selection, asks_for_namespace_labels},
 };
-use crate::problem::{Catalogue, ExistingNodes, Template, ToleranceOrd, Tolerances, Wish, ord};
+use crate::problem::{
+    Catalogue, ExistingNodes, Template, ToleranceOrd, Tolerances, Wish, ord, strict_alternatives,
+};
 
 pub(crate) type RulesOrd = u32;
 
@@ -198,9 +200,11 @@ impl<'a> Builder<'a> {
             let Some(key) = self.keys.get(&constraint.topology_key) else {
                 continue;
             };
+            // All terms, whatever relaxation dropped: the kube-scheduler counts where the pod as
+            // it was written may run.
             let filter = self.groups.filter(Filter {
                 alternatives: if constraint.honor_node_affinity {
-                    wish.alternatives()
+                    strict_alternatives(spec)
                 } else {
                     Vec::new()
                 },
