@@ -16,7 +16,7 @@
 mod attempt;
 mod filter;
 mod ledger;
-mod node_affinity;
+pub(crate) mod node_affinity;
 mod pod;
 mod queue;
 mod report;

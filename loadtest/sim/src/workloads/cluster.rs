@@ -60,7 +60,7 @@ impl Kind {
 
     /// Whether the kind has a reconciler of its own.
     const fn is_reconciled(self) -> bool {
-        !matches!(self, Self::Pod | Self::Node)
+        !matches!(self, Self::Pod | Self::Job)
     }
 }
 

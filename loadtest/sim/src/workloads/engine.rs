@@ -28,7 +28,7 @@ use tokio::{
 use super::{
     Decision, REQUESTS, budget,
     cluster::{Cluster, Key, Kind, Watched},
-    deployment, garbage,
+    daemon_set, deployment, garbage, node,
     queue::{Outcome, Queue},
     replica_set,
     write::{Done, Learn, carry_out},
@@ -123,7 +123,10 @@ fn decide(cluster: &Cluster, key: &Key) -> Decision {
         Key::Reconcile(Kind::ReplicaSet, uid) => replica_set::reconcile(cluster, uid, now),
         Key::Reconcile(Kind::Deployment, uid) => deployment::reconcile(cluster, uid, now),
         Key::Reconcile(Kind::Budget, uid) => budget::reconcile(cluster, uid, now),
-        Key::Reconcile(_, _) => Decision::default(),
+        Key::Reconcile(Kind::DaemonSet, uid) => daemon_set::reconcile(cluster, uid, now),
+        Key::Reconcile(Kind::Node, uid) => node::reconcile(cluster, uid),
+        // Jobs are watched as owners only; pods are what the others reconcile.
+        Key::Reconcile(Kind::Job | Kind::Pod, _) => Decision::default(),
     }
 }
 

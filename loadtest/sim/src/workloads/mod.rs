@@ -1,7 +1,7 @@
 //! The workload controllers: what kube-controller-manager does for workloads, as far as our runs need it.
 //!
-//! Deployments, ReplicaSets, DaemonSets, Jobs, the status of PodDisruptionBudgets, and the collection of
-//! garbage. They are a client of the Kubernetes API like any other and run unchanged against the simulated
+//! Deployments, ReplicaSets, DaemonSets, the status of PodDisruptionBudgets, the taint of nodes that are
+//! not ready, and the collection of garbage; Jobs are known as owners only. They are a client of the Kubernetes API like any other and run unchanged against the simulated
 //! API server and against the real one.
 //!
 //! One task owns what is known ([`cluster::Cluster`]) and decides; each decision is a function from that to
@@ -10,10 +10,12 @@
 
 mod budget;
 mod cluster;
+mod daemon_set;
 mod deployment;
 mod engine;
 mod garbage;
 mod index;
+mod node;
 mod pods;
 mod queue;
 mod replica_set;
