@@ -119,3 +119,100 @@ fn release(cluster: &Cluster, target: Target, meta: &ObjectMeta) -> Vec<Write> {
     }
     Vec::new()
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::{
+        apps::v1::ReplicaSet,
+        core::v1::{Node, Pod},
+    };
+    use kube::runtime::watcher::Event;
+    use serde_json::Value;
+
+    use super::super::cluster::Watched;
+    use super::*;
+
+    fn observe<K: Watched>(cluster: &mut Cluster, wrap: fn(K) -> Event<K>, object: &Value) {
+        let object = serde_json::from_value(object.clone()).expect("an object");
+        cluster.observe(wrap(object), &mut Vec::new());
+    }
+
+    fn set(more: &Value) -> Value {
+        let mut set = json!({"metadata": {"name": "set", "uid": "set"}, "spec": {"selector": {}}});
+        json_patch::merge(&mut set, more);
+        set
+    }
+
+    /// A cluster with the set, its pod on the node `n`, and that node.
+    fn cluster(set: &Value) -> Cluster {
+        let mut cluster = Cluster::default();
+        observe::<ReplicaSet>(&mut cluster, Event::Apply, set);
+        observe::<Node>(
+            &mut cluster,
+            Event::Apply,
+            &json!({"metadata": {"name": "n", "uid": "n"}}),
+        );
+        let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "set", "uid": "set",
+            "controller": true, "blockOwnerDeletion": true});
+        let pod = json!({"metadata": {"name": "pod", "uid": "pod", "ownerReferences": [owner]},
+            "spec": {"containers": [], "nodeName": "n"}});
+        observe::<Pod>(&mut cluster, Event::Apply, &pod);
+        cluster
+    }
+
+    fn of_pod(cluster: &Cluster) -> Vec<Write> {
+        reconcile(cluster, Kind::Pod, "pod").writes
+    }
+
+    #[test]
+    fn a_pod_goes_with_its_owner_or_its_node() {
+        let mut with_all = cluster(&set(&json!({})));
+        assert!(!is_suspect(&with_all, Kind::Pod, "pod") && of_pod(&with_all).is_empty());
+        observe::<ReplicaSet>(&mut with_all, Event::Delete, &set(&json!({})));
+        assert!(is_suspect(&with_all, Kind::Pod, "pod"));
+        assert!(matches!(of_pod(&with_all)[..], [Write::Delete(_)]));
+
+        let never_seen = cluster(&set(&json!({"metadata": {"uid": "other"}})));
+        let writes = of_pod(&never_seen);
+        assert!(
+            matches!(writes[..], [Write::Collect(..)]),
+            "a watch may be behind: {writes:?}"
+        );
+
+        let mut without_node = cluster(&set(&json!({})));
+        let node = json!({"metadata": {"name": "n", "uid": "n"}});
+        observe::<Node>(&mut without_node, Event::Delete, &node);
+        assert!(matches!(of_pod(&without_node)[..], [Write::Strand(..)]));
+    }
+
+    #[test]
+    fn finalizers_wait_for_dependents_or_let_go_of_them() {
+        let leaving = |finalizer: &str| {
+            set(
+                &json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z",
+                "finalizers": [finalizer, "other"]}}),
+            )
+        };
+        let of_set = |cluster: &Cluster| reconcile(cluster, Kind::ReplicaSet, "set").writes;
+        let pod = json!({"metadata": {"name": "pod", "uid": "pod"}});
+        for (finalizer, deletes) in [(FOREGROUND, true), (ORPHAN, false)] {
+            let mut cluster = cluster(&leaving(finalizer));
+            match &of_set(&cluster)[..] {
+                [Write::Delete(target)] => assert!(deletes && target.uid == "pod"),
+                [Write::Patch(target, body)] => {
+                    assert!(!deletes && target.uid == "pod");
+                    assert_eq!(body["metadata"]["ownerReferences"], json!([]));
+                }
+                other => panic!("{other:?}"),
+            }
+            observe::<Pod>(&mut cluster, Event::Delete, &pod);
+            match &of_set(&cluster)[..] {
+                [Write::Patch(target, body)] => {
+                    assert_eq!(target.uid, "set");
+                    assert_eq!(body["metadata"]["finalizers"], json!(["other"]));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
