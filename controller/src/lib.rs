@@ -19,7 +19,7 @@ use millwright_reconcile::{
     planner::{self, PlanLog},
 };
 use millwright_telemetry::{self as telemetry, Metrics};
-use tokio::task::JoinSet;
+use tokio::{sync::oneshot, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Arguments;
@@ -62,8 +62,16 @@ pub async fn run(
         &mut tasks,
     )
     .await?;
-    tasks.spawn(refresh(provider, context.clone()));
-    tasks.spawn(planner::run(context.clone(), plans));
+    let (tried, first_try) = oneshot::channel();
+    tasks.spawn(refresh(provider, context.clone(), tried));
+    let planning = context.clone();
+    tasks.spawn(async move {
+        // Before it knows instance types, the planner would tell every pod that it fits nowhere.
+        // An error means that the process is ending.
+        let _ = first_try.await;
+        tracing::info!("planning begins");
+        planner::run(planning, plans).await;
+    });
     controllers::start(&context, &mut tasks);
     tracing::info!(cluster = arguments.cluster_name, "started");
     let elected = async {
@@ -114,7 +122,9 @@ fn election(arguments: &Arguments, client: &Client, host: &str) -> (Option<Elect
 }
 
 /// Keeps types and prices fresh. Followers do it too, so that a new leader can launch at once.
-async fn refresh(provider: Arc<dyn Provider>, context: Context) {
+/// `tried` learns of the end of the first attempt, whether it succeeded or not.
+async fn refresh(provider: Arc<dyn Provider>, context: Context, tried: oneshot::Sender<()>) {
+    let mut tried = Some(tried);
     loop {
         let before = provider.epoch();
         if let Err(error) = provider.refresh().await {
@@ -123,6 +133,7 @@ async fn refresh(provider: Arc<dyn Provider>, context: Context) {
         if provider.epoch() != before {
             context.supply_changed();
         }
+        let _ = tried.take().map(|tried| tried.send(()));
         tokio::time::sleep(REFRESH).await;
     }
 }

@@ -104,7 +104,7 @@ async fn measure(arguments: &BurstArgs, pods: usize) -> anyhow::Result<Outcome> 
     for manifest in &supply {
         manifest.apply(&server.client).await?;
     }
-    ready(&server.client).await?;
+    ready(&server.client, &mut controller).await?;
     let watched = Watched::start(&server.client).await;
     burst.apply(&server.client).await?;
     let timeout = Duration::from_secs(arguments.timeout);
@@ -131,8 +131,15 @@ async fn measure(arguments: &BurstArgs, pods: usize) -> anyhow::Result<Outcome> 
     })
 }
 
-/// Waits until the controller leads and the NodePool can be used, so that only the burst is timed.
-async fn ready(client: &Client) -> anyhow::Result<()> {
+/// Waits until the controller leads, knows instance types, and can use the NodePool, so that only
+/// the burst is timed.
+async fn ready(client: &Client, controller: &mut Controller) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while controller.said("planning begins")? == 0 {
+        controller.check()?;
+        ensure!(Instant::now() < deadline, "the controller does not plan");
+        tokio::time::sleep(LOOK).await;
+    }
     let pools: Api<NodePool> = Api::all(client.clone());
     let is_ready = |pool: Option<&NodePool>| {
         let conditions = pool.iter().flat_map(|pool| &pool.status);
