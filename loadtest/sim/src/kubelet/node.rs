@@ -38,8 +38,19 @@ pub(super) enum Request<'a, K> {
     Delete(&'a DeleteParams),
 }
 
+impl<K> Request<'_, K> {
+    /// Whether repeating it after this answer is of no use.
+    const fn is_settled_by(&self, code: u16) -> bool {
+        match self {
+            Self::Create(_) | Self::Delete(_) => matches!(code, 404 | 409 | 422),
+            // The API server gives up on a patch (409) when the object changes too often under it.
+            Self::Status(_) => matches!(code, 404 | 422),
+        }
+    }
+}
+
 /// Repeats a request with growing pauses: API servers restart while nodes boot. What exists already, is
-/// gone, or is refused for good ends it.
+/// gone, or is refused for good ends it; a status that others kept changing meanwhile does not.
 pub(super) async fn persist<K>(api: &Api<K>, name: &str, request: Request<'_, K>)
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned + serde::Serialize,
@@ -57,7 +68,7 @@ where
         };
         match result {
             Ok(()) => return,
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => return,
+            Err(kube::Error::Api(status)) if request.is_settled_by(status.code) => return,
             Err(error) => tracing::debug!(name, attempt, %error, "node's request failed"),
         }
         tokio::time::sleep(Duration::from_millis(100 * u64::from(attempt.min(20) + 1))).await;
