@@ -21,6 +21,8 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Time a burst of equal pods: when each is created, marked, given a node and bound.
     Burst(BurstArgs),
+    /// Run a simulated Kubernetes API, without controllers, for kubectl and other clients.
+    Kube(KubeArgs),
 }
 
 /// A burst.
@@ -44,6 +46,17 @@ pub(crate) struct BurstArgs {
     /// Keep the controller's log in this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<std::path::PathBuf>,
+}
+
+/// A simulated Kubernetes API.
+#[derive(Debug, Args)]
+pub(crate) struct KubeArgs {
+    /// Address to listen on; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:8001", value_name = "ADDRESS")]
+    pub(crate) listen: SocketAddr,
+    /// Write a kubeconfig for it to this file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) write_kubeconfig: Option<std::path::PathBuf>,
 }
 
 /// The demo.

@@ -4,6 +4,7 @@ mod args;
 mod aws;
 mod burst;
 mod demo;
+mod kube;
 mod manifests;
 mod parts;
 
@@ -21,5 +22,6 @@ async fn main() -> anyhow::Result<()> {
         args::Command::Aws(args) => aws::run(args).await,
         args::Command::Demo(args) => demo::run(args).await,
         args::Command::Burst(args) => burst::run(args).await,
+        args::Command::Kube(args) => kube::run(args).await,
     }
 }

@@ -19,7 +19,10 @@ use kube::{
 };
 use millwright_sim::{
     aws::{AwsSim, AwsSimConfig, AwsSimHandle, Timing},
+    kube::{KubeSim, KubeSimConfig, KubeSimHandle},
     kubelet::{KubeletConfig, Kubelets},
+    scheduler::Scheduler,
+    workloads::Workloads,
 };
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
@@ -39,7 +42,15 @@ pub(crate) struct ApiServer {
     pub(crate) client: Client,
     /// The real control plane: it ends when its standard input is closed.
     _process: Option<(Child, ChildStdin)>,
+    _embedded: Option<Embedded>,
     _folder: Option<tempfile::TempDir>,
+}
+
+/// The simulated control plane: its parts end when they are dropped, the clients first.
+struct Embedded {
+    _workloads: Workloads,
+    _scheduler: Scheduler,
+    _sim: KubeSimHandle,
 }
 
 async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
@@ -58,7 +69,7 @@ impl ApiServer {
         match (kubeconfig, control_plane) {
             (Some(kubeconfig), _) => Self::existing(kubeconfig.to_owned()).await,
             (None, ControlPlane::Real) => Self::real().await,
-            (None, ControlPlane::Embedded) => Self::embedded(),
+            (None, ControlPlane::Embedded) => Self::embedded().await,
         }
     }
 
@@ -105,13 +116,35 @@ impl ApiServer {
             kubeconfig,
             client,
             _process: Some((child, stdin)),
+            _embedded: None,
             _folder: Some(folder),
         })
     }
 
     /// Starts the simulated API server with its controllers and scheduler.
-    fn embedded() -> anyhow::Result<Self> {
-        bail!("the embedded API server is not part of this build; use --control-plane real")
+    async fn embedded() -> anyhow::Result<Self> {
+        let sim = KubeSim::start(KubeSimConfig::default())
+            .await
+            .context("start the simulated Kubernetes API")?;
+        let folder = tempfile::Builder::new()
+            .prefix("millwright-loadtest-")
+            .tempdir()?;
+        let kubeconfig = folder.path().join("kubeconfig");
+        std::fs::write(&kubeconfig, serde_saphyr::to_string(&sim.kubeconfig())?)
+            .with_context(|| format!("write {}", kubeconfig.display()))?;
+        let client = client(&kubeconfig).await?;
+        let embedded = Embedded {
+            _workloads: Workloads::start(client.clone()),
+            _scheduler: Scheduler::start(client.clone()),
+            _sim: sim,
+        };
+        Ok(Self {
+            kubeconfig,
+            client,
+            _process: None,
+            _embedded: Some(embedded),
+            _folder: Some(folder),
+        })
     }
 
     /// Uses a cluster that exists.
@@ -121,6 +154,7 @@ impl ApiServer {
             kubeconfig,
             client,
             _process: None,
+            _embedded: None,
             _folder: None,
         })
     }
