@@ -63,7 +63,7 @@ pub(crate) struct KubeArgs {
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
     /// The Kubernetes API to run on.
-    #[arg(long, value_enum, default_value = "real")]
+    #[arg(long, value_enum, default_value = "embedded")]
     pub(crate) control_plane: ControlPlane,
     /// Use the cluster of this kubeconfig, with simulated machines.
     #[arg(long, value_name = "FILE")]
