@@ -180,7 +180,7 @@ mod tests {
     use crate::kube::builtin;
 
     #[track_caller]
-    fn check(before: Value, patch: &Value, after: &Value) {
+    fn check(before: &Value, patch: &Value, after: &Value) {
         let row = builtin::ROWS.iter().find(|row| row.kind == "Pod").unwrap();
         let schema = builtin::compiled_schema(row.make_schema);
         let mut pod = json!({ "spec": before });
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn containers_merge_by_name() {
         check(
-            json!({ "containers": [{ "name": "a", "image": "1", "tty": true }, { "name": "b" }] }),
+            &json!({ "containers": [{ "name": "a", "image": "1", "tty": true }, { "name": "b" }] }),
             &json!({ "containers": [{ "name": "c" }, { "name": "a", "image": "2" }] }),
             &json!({ "containers": [{ "name": "a", "image": "2", "tty": true }, { "name": "b" }, { "name": "c" }] }),
         );
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn directives_delete_and_replace() {
         check(
-            json!({ "containers": [{ "name": "a" }, { "name": "b" }], "nodeSelector": { "x": "1" } }),
+            &json!({ "containers": [{ "name": "a" }, { "name": "b" }], "nodeSelector": { "x": "1" } }),
             &json!({ "containers": [{ "name": "a", "$patch": "delete" }], "nodeSelector": { "$patch": "replace", "y": "2" } }),
             &json!({ "containers": [{ "name": "b" }], "nodeSelector": { "y": "2" } }),
         );
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn lists_without_merge_key_are_replaced_and_nulls_remove() {
         check(
-            json!({ "tolerations": [{ "key": "a" }], "hostname": "h" }),
+            &json!({ "tolerations": [{ "key": "a" }], "hostname": "h" }),
             &json!({ "tolerations": [{ "key": "b" }], "hostname": null }),
             &json!({ "tolerations": [{ "key": "b" }] }),
         );
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn the_element_order_a_client_states_is_kept() {
         check(
-            json!({ "containers": [{ "name": "a" }, { "name": "b" }] }),
+            &json!({ "containers": [{ "name": "a" }, { "name": "b" }] }),
             &json!({ "$setElementOrder/containers": [{ "name": "c" }, { "name": "b" }, { "name": "a" }], "containers": [{ "name": "c" }] }),
             &json!({ "containers": [{ "name": "c" }, { "name": "b" }, { "name": "a" }] }),
         );
