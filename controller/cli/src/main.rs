@@ -119,7 +119,7 @@ struct ConsolidateArguments {
 
 const CONSOLIDATE_HELP: &str = "\
 Reads what plan reads, and PodDisruptionBudgets. Give it the nodes with their NodeClaims and pods; nothing is changed.
-Decides by Karpenter's order of methods and rules.
+karpenter packing decides by Karpenter's own order and rules; cost packing searches the whole fleet.
 
 Examples:
   kubectl get nodepools,ec2nodeclasses,nodeclaims,nodes,pods,daemonsets,pdb -A -o json | millwright consolidate -f -

@@ -1,4 +1,4 @@
-//! One pass: the methods in order, the first that has a command decides.
+//! One pass: the methods in order, or the search.
 //!
 //! Source: disruption specification 3.1, 3.7.
 
@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use millwright_lifecycle::{budget::Reason, emptiness};
 use millwright_model::{NanoDollarsPerHour, NodeName, NodePoolName};
-use millwright_scheduling::SolveSettings;
+use millwright_scheduling::{Packing, SolveSettings};
 
 use crate::{
     balanced::Balance,
     candidates::{Candidates, Member, candidates},
     command::{Command, Method},
     fleet::{Budgets, Fleet},
-    multi_node,
+    multi_node, search,
     simulation::Simulator,
     single_node,
 };
@@ -75,30 +75,73 @@ impl Decision {
     }
 }
 
-/// Decides by Karpenter's rules and order: emptiness, multi-node, single-node; the first method
-/// with a command ends the pass. Drift is decided elsewhere, from conditions.
+/// Decides one pass. Drift is decided elsewhere, from conditions.
+///
+/// With [`Packing::Karpenter`], by Karpenter's order: emptiness, multi-node, single-node; the first
+/// method with a command ends the pass. With [`Packing::Cost`], emptiness and then the commands of
+/// the whole-fleet search, which save no less together.
 #[must_use]
 pub fn decide(fleet: &Fleet, settings: &Settings) -> Decision {
     let found = candidates(fleet);
-    let mut decision = Decision {
+    let decision = Decision {
         eligible: eligible(&found),
         skipped: found.skipped.clone(),
         ..Decision::default()
     };
-    if let Some(command) = empty_nodes(&found, &fleet.budgets(Reason::Empty)) {
+    match settings.solve.packing {
+        Packing::Karpenter => by_karpenters_order(fleet, settings, &found, decision),
+        Packing::Cost => by_search(fleet, settings, &found, decision),
+    }
+}
+
+fn by_search(
+    fleet: &Fleet,
+    settings: &Settings,
+    found: &Candidates,
+    mut decision: Decision,
+) -> Decision {
+    let mut simulator = Simulator::new(fleet, &settings.solve);
+    let mut budgets = fleet.budgets(Reason::Underutilized);
+    if let Some(command) = empty_nodes(found, &fleet.budgets(Reason::Empty)) {
+        for candidate in &command.candidates {
+            // Nodes on their way out consume the budgets of every reason.
+            if let Some(left) = budgets.get_mut(&candidate.node_pool) {
+                *left = left.saturating_sub(1);
+            }
+        }
+        simulator.drop_nodes(command.candidates.iter().map(|c| &c.node));
+        decision.commands.push(command);
+    }
+    let members = found.consolidatable.iter();
+    let members: Vec<&Member> = members.filter_map(|at| found.members.get(*at)).collect();
+    let balance = Balance::new(fleet, found);
+    let rules = search::Rules {
+        balance: &balance,
+        spot_to_spot: settings.spot_to_spot,
+    };
+    let searched = search::rounds(&mut simulator, &members, budgets, &rules);
+    decision.commands.extend(searched.commands);
+    for (node, why) in searched.refused {
+        decision.skipped.entry(node).or_default().push(why);
+    }
+    decision.finish()
+}
+
+fn by_karpenters_order(
+    fleet: &Fleet,
+    settings: &Settings,
+    found: &Candidates,
+    mut decision: Decision,
+) -> Decision {
+    if let Some(command) = empty_nodes(found, &fleet.budgets(Reason::Empty)) {
         decision.commands.push(command);
         return decision.finish();
     }
-    let balance = Balance::new(fleet, &found);
+    let balance = Balance::new(fleet, found);
     let simulator = Simulator::new(fleet, &settings.solve);
     let budgets = fleet.budgets(Reason::Underutilized);
-    let several = multi_node::longest_prefix(
-        &simulator,
-        &found,
-        &balance,
-        &budgets,
-        settings.spot_to_spot,
-    );
+    let several =
+        multi_node::longest_prefix(&simulator, found, &balance, &budgets, settings.spot_to_spot);
     if let Some(command) = several {
         decision.commands.push(command);
         return decision.finish();
@@ -106,7 +149,7 @@ pub fn decide(fleet: &Fleet, settings: &Settings) -> Decision {
     let bound = (&settings.unseen, settings.scan_max);
     let scan = single_node::scan(
         &simulator,
-        &found,
+        found,
         &balance,
         &budgets,
         settings.spot_to_spot,

@@ -16,6 +16,9 @@
 //!                       balanced ──> delete, or replace
 //! ```
 //!
+//! With cost packing the whole fleet is searched (`search`): rounds in which Karpenter's own command
+//! is the floor.
+//!
 //! Properties: a command never raises the cost; budgets hold at every prefix of the commands; every
 //! pod of a candidate that must move has a place; equal fleets give equal decisions, whatever the
 //! order of their lists.
@@ -30,6 +33,7 @@ mod decide;
 mod fleet;
 mod multi_node;
 mod price;
+mod search;
 mod simulation;
 mod single_node;
 

@@ -9,13 +9,13 @@ use std::{
 };
 
 use millwright_model::{
-    ClusterSnapshot, NodeClaimProposal, NodeName, NodePool, Plan, Pod, PodIndex, PodKey, StateNode,
-    pod::Intake,
+    ClusterSnapshot, NodeClaimProposal, NodeName, NodePool, NodePoolName, Plan, Pod, PodIndex,
+    PodKey, ResourceName, Resources, StateNode, pod::Intake, snapshot::BoundPod,
 };
 use millwright_scheduling::{Packing, SolveSettings, solve};
 use rustc_hash::FxHashMap;
 
-use crate::{candidates::Member, fleet::Fleet};
+use crate::{candidates::Member, command::Command, fleet::Fleet};
 
 /// Pods named in a reason; the rest is counted.
 const PODS_NAMED: usize = 5;
@@ -127,6 +127,99 @@ impl Simulator {
             unplaced,
             pods,
         }
+    }
+
+    /// The cluster that is planned again.
+    pub(crate) const fn base(&self) -> &ClusterSnapshot {
+        &self.base
+    }
+
+    /// Takes nodes away that go without a plan for their pods, and with them their room.
+    pub(crate) fn drop_nodes<'n>(&mut self, nodes: impl Iterator<Item = &'n NodeName>) {
+        let mut at: Vec<usize> = nodes
+            .filter_map(|node| self.position.get(node).copied())
+            .collect();
+        at.sort_unstable_by(|a, b| b.cmp(a));
+        for at in at {
+            if let Some(node) = self.base.nodes.swap_remove(at) {
+                release_limits(&mut self.base, &node);
+            }
+        }
+        let position = self.base.nodes.iter().enumerate();
+        self.position = position.map(|(at, node)| (node.name.clone(), at)).collect();
+    }
+
+    /// Goes on from what a command leaves: its candidates are gone, pods are where it puts them,
+    /// and its replacements have taken their share of limits. `members` know the candidates' pods.
+    pub(crate) fn apply(&mut self, command: &Command, members: &[&Member]) {
+        let moving = members.iter().flat_map(|member| &member.pods);
+        let known: FxHashMap<PodKey, Arc<Pod>> = self
+            .base
+            .pods
+            .iter()
+            .chain(moving)
+            .map(|pod| (pod.key.clone(), Arc::clone(pod)))
+            .collect();
+        for (node, keys) in &command.to_existing_nodes {
+            let Some(at) = self.position.get(node) else {
+                continue;
+            };
+            let Some(mut state) = self.base.nodes.get(*at).map(|node| (**node).clone()) else {
+                continue;
+            };
+            let mut pods = state.pods.to_vec();
+            for pod in keys.iter().filter_map(|key| known.get(key)) {
+                state.requested.add(&pod.spec.requests);
+                state.workload_pods += 1;
+                pods.push(BoundPod {
+                    key: pod.key.clone(),
+                    spec: Arc::clone(&pod.spec),
+                    is_daemon: false,
+                    is_terminating: false,
+                });
+            }
+            state.pods = pods.into();
+            self.base.nodes.replace(*at, Arc::new(state));
+        }
+        self.drop_nodes(command.candidates.iter().map(|candidate| &candidate.node));
+        let on_new = command.replacements.iter().flat_map(|r| &r.pods);
+        let placed: HashSet<&PodKey> = command
+            .to_existing_nodes
+            .values()
+            .flatten()
+            .chain(on_new)
+            .collect();
+        for at in (0..self.base.pods.len()).rev() {
+            let is_placed = |pod: &Arc<Pod>| placed.contains(&pod.key);
+            if self.base.pods.get(at).is_some_and(is_placed) {
+                self.base.pods.swap_remove(at);
+            }
+        }
+        for replacement in &command.replacements {
+            let mut largest = Resources::new().with(ResourceName::Nodes, 1);
+            replacement
+                .instance_types
+                .iter()
+                .for_each(|t| largest.raise_to(&t.capacity));
+            self.change_usage(&replacement.node_pool.name, &largest);
+        }
+    }
+
+    fn change_usage(&mut self, name: &NodePoolName, add: &Resources) {
+        let changed = self.base.node_pools.iter().map(|pool| {
+            if pool.name != *name || pool.limits.is_none() {
+                return Arc::clone(pool);
+            }
+            let mut pool = NodePool::clone(pool);
+            pool.usage.add(add);
+            Arc::new(pool)
+        });
+        self.base.node_pools = changed.collect();
+    }
+
+    /// Number of nodes that are planned for.
+    pub(crate) const fn len(&self) -> usize {
+        self.base.nodes.len()
     }
 
     /// Whether any NodePool can open nodes; without one, nothing is simulated.

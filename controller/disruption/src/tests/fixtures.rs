@@ -293,11 +293,14 @@ impl World {
         decide(&self.fleet(), &settings())
     }
 
-    /// What the one command does, as text; empty without a command.
+    /// What the whole-fleet search decides.
+    pub(super) fn search(&self) -> Decision {
+        decide(&self.fleet(), &Settings::default())
+    }
+
+    /// What Karpenter's rules decide, as text; empty without a command.
     pub(super) fn decided(&self) -> String {
-        let decision = self.decide();
-        let commands: Vec<String> = decision.commands.iter().map(ToString::to_string).collect();
-        commands.join("; ")
+        text(&self.decide())
     }
 
     /// Why a node stays.
@@ -308,6 +311,12 @@ impl World {
             .map(|reasons| reasons.join("; "))
             .unwrap_or_default()
     }
+}
+
+/// The commands of a decision.
+pub(super) fn text(decision: &Decision) -> String {
+    let commands: Vec<String> = decision.commands.iter().map(ToString::to_string).collect();
+    commands.join("; ")
 }
 
 /// Karpenter's rules.

@@ -5,4 +5,5 @@ mod emptiness;
 mod fixtures;
 mod multi_node;
 mod properties;
+mod search;
 mod single_node;
