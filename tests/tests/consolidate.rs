@@ -119,7 +119,7 @@ fn worlds(packing: &str) -> anyhow::Result<()> {
         })
         .collect();
     names.sort_unstable();
-    ensure!(names.len() >= 24, "only {} worlds", names.len());
+    ensure!(names.len() >= 30, "only {} worlds", names.len());
     let failed: Vec<String> = names
         .iter()
         .filter_map(|name| {
