@@ -20,7 +20,7 @@ use millwright_model::{
 use crate::{
     convert::{self, FieldError},
     intern::Interner,
-    nodes::Nodes,
+    nodes::{Nodes, Prospect},
     owner::{Completeness, Owners},
     pods::{PodChange, PodNews, Pods},
 };
@@ -158,19 +158,19 @@ impl ClusterState {
         }
     }
 
-    /// Takes in a NodeClaim that was just created, with the largest capacity it may turn out to have.
+    /// Takes in a NodeClaim that was just created, with what it may turn out to be.
     ///
     /// # Errors
     /// As [`Self::apply_claim`].
     pub fn insert_created(
         &mut self,
         claim: &NodeClaim,
-        largest: Resources,
+        prospect: Prospect,
         now: Timestamp,
     ) -> Result<(), FieldError> {
         self.apply_claim(claim)?;
         let name = NodeClaimName::from(claim.metadata.name.as_deref().unwrap_or_default());
-        self.nodes.plan_capacity(&name, largest);
+        self.nodes.expect(&name, prospect);
         self.unseen.insert(name, now);
         Ok(())
     }

@@ -21,5 +21,6 @@ mod tests;
 pub use cluster::{ClusterState, object_key};
 pub use convert::FieldError;
 pub use intern::Interner;
+pub use nodes::Prospect;
 pub use owner::{Completeness, wanted_by_job, wanted_by_replica_set, wanted_by_stateful_set};
 pub use pods::PodNews;

@@ -6,8 +6,8 @@ use std::{
 };
 
 use millwright_model::{
-    Chunks, NodeClaimName, NodeName, NodePoolName, ProviderId, ResourceName, Resources, StateNode,
-    Timestamp, labels, snapshot::BoundPod,
+    Chunks, InstanceType, NodeClaimName, NodeName, NodePoolName, ProviderId, ResourceName,
+    Resources, StateNode, Timestamp, labels, snapshot::BoundPod,
 };
 
 use crate::{
@@ -22,6 +22,36 @@ pub(crate) enum EntryKey {
     Node(NodeName),
 }
 
+/// What is known of a node before it is launched, from the instance types that it may become.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prospect {
+    /// No type has a larger capacity; limits count this much.
+    most: Resources,
+    /// Every type has at least this room for pods, which later plans may therefore use.
+    least: Resources,
+}
+
+impl Prospect {
+    /// The prospect of a node that becomes one of these types.
+    #[must_use]
+    pub fn of(instance_types: &[Arc<InstanceType>]) -> Self {
+        let mut most = Resources::new();
+        for instance_type in instance_types {
+            most.raise_to(&instance_type.capacity);
+        }
+        let rooms = instance_types.iter().map(|own| own.allocatable());
+        let lesser = |a: Resources, b: Resources| {
+            a.iter()
+                .map(|(name, amount)| (name.clone(), amount.min(b.get(name))))
+                .collect()
+        };
+        Self {
+            most,
+            least: rooms.reduce(lesser).unwrap_or_default(),
+        }
+    }
+}
+
 /// All nodes and NodeClaims.
 #[derive(Debug, Default)]
 pub(crate) struct Nodes {
@@ -29,8 +59,8 @@ pub(crate) struct Nodes {
     claims: BTreeMap<NodeClaimName, ClaimFacts>,
     node_by_provider: HashMap<ProviderId, NodeName>,
     claim_by_provider: HashMap<ProviderId, NodeClaimName>,
-    /// Largest capacity that an unlaunched NodeClaim may turn out to have; limits count it.
-    planned_capacity: HashMap<NodeClaimName, Resources>,
+    /// What unlaunched NodeClaims may turn out to be.
+    prospects: HashMap<NodeClaimName, Prospect>,
     nominated: HashMap<NodeName, Timestamp>,
     listed: Chunks<Arc<StateNode>>,
     positions: Positions<EntryKey>,
@@ -77,13 +107,13 @@ impl Nodes {
             return;
         }
         self.touch_claim(&facts.name);
-        let planned = self.planned_capacity.get(&facts.name).cloned();
+        let prospect = self.prospects.remove(&facts.name);
         self.delete_claim(&facts.name);
         if let Some(provider) = &facts.provider_id {
             self.claim_by_provider
                 .insert(provider.clone(), facts.name.clone());
-        } else if let Some(planned) = planned {
-            self.planned_capacity.insert(facts.name.clone(), planned);
+        } else if let Some(prospect) = prospect {
+            self.prospects.insert(facts.name.clone(), prospect);
         }
         let name = facts.name.clone();
         self.claims.insert(name.clone(), facts);
@@ -92,14 +122,14 @@ impl Nodes {
 
     pub(crate) fn delete_claim(&mut self, name: &NodeClaimName) {
         self.touch_claim(name);
-        self.planned_capacity.remove(name);
+        self.prospects.remove(name);
         if let Some(provider) = self.claims.remove(name).and_then(|claim| claim.provider_id) {
             self.claim_by_provider.remove(&provider);
         }
     }
 
-    pub(crate) fn plan_capacity(&mut self, name: &NodeClaimName, capacity: Resources) {
-        self.planned_capacity.insert(name.clone(), capacity);
+    pub(crate) fn expect(&mut self, name: &NodeClaimName, prospect: Prospect) {
+        self.prospects.insert(name.clone(), prospect);
         self.touch_claim(name);
     }
 
@@ -230,9 +260,10 @@ impl Nodes {
             .filter_map(|name| self.nominated.get(name?).copied())
             .max();
         if !entry.launched
-            && let Some(planned) = claim.and_then(|claim| self.planned_capacity.get(&claim.name))
+            && let Some(prospect) = claim.and_then(|claim| self.prospects.get(&claim.name))
         {
-            entry.capacity = planned.clone().with(ResourceName::Nodes, 1);
+            entry.capacity = prospect.most.clone().with(ResourceName::Nodes, 1);
+            entry.allocatable.raise_to(&prospect.least);
         }
         Some(entry)
     }

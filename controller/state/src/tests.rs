@@ -5,11 +5,14 @@ use std::{
     sync::Arc,
 };
 
-use millwright_model::{ClusterSnapshot, NodeName, Pod, PodKey, Timestamp};
+use millwright_model::{
+    ClusterSnapshot, InstanceType, NodeName, Pod, PodKey, Requirements, ResourceName, Resources,
+    Timestamp,
+};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::ClusterState;
+use crate::{ClusterState, Prospect};
 
 #[derive(Clone, Debug)]
 enum Event {
@@ -477,9 +480,8 @@ fn a_pod_is_judged_again_when_its_volume_claim_comes_binds_and_goes() {
 fn a_created_nodeclaim_that_no_watch_has_shown_asks_to_be_looked_up_and_is_kept_meanwhile() {
     let mut state = ClusterState::default();
     let created = typed(&claim(1, false, false));
-    let largest = millwright_model::Resources::of(4000, 1 << 30);
     state
-        .insert_created(&created, largest, Timestamp(0))
+        .insert_created(&created, Prospect::default(), Timestamp(0))
         .unwrap();
     state.retain_claims(&HashSet::new());
     assert!(state.unconfirmed_claims(Timestamp(15_000)).is_empty());
@@ -488,4 +490,36 @@ fn a_created_nodeclaim_that_no_watch_has_shown_asks_to_be_looked_up_and_is_kept_
     assert_eq!(snapshot.nodes.len(), 1);
     state.apply_claim(&created).unwrap();
     assert!(state.unconfirmed_claims(Timestamp(60_000)).is_empty());
+}
+
+/// A plan that follows at once may fill a node that is not launched yet, up to what every type that
+/// it may become has room for: two half plans then need no more nodes than a whole one.
+#[test]
+fn a_created_nodeclaim_has_the_room_of_its_smallest_type_until_it_is_launched() {
+    let of = |cpu: i64, memory: i64| {
+        Arc::new(InstanceType {
+            name: "t".into(),
+            requirements: Requirements::new(),
+            capacity: Resources::of(cpu * 1000, memory << 30),
+            overhead: Resources::of(500, 0),
+            offerings: Vec::new(),
+        })
+    };
+    let mut state = ClusterState::default();
+    let created = typed(&claim(1, false, false));
+    let prospect = Prospect::of(&[of(8, 16), of(16, 8)]);
+    state
+        .insert_created(&created, prospect, Timestamp(0))
+        .unwrap();
+    let node = |state: &mut ClusterState| {
+        let (snapshot, _) = state.snapshot(Timestamp(0), true, |_| [].into());
+        Arc::clone(snapshot.nodes.iter().next().expect("one node"))
+    };
+    let unlaunched = node(&mut state);
+    assert_eq!(unlaunched.allocatable.get(&ResourceName::Cpu), 7_500);
+    assert_eq!(unlaunched.allocatable.get(&ResourceName::Memory), 8 << 30);
+    assert_eq!(unlaunched.capacity.get(&ResourceName::Cpu), 16_000);
+    state.apply_claim(&typed(&claim(1, true, false))).unwrap();
+    let launched = node(&mut state);
+    assert!(launched.launched && launched.allocatable != unlaunched.allocatable);
 }

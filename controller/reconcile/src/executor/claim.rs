@@ -44,6 +44,8 @@ pub fn node_claim(proposal: &NodeClaimProposal) -> NodeClaim {
     let mut claim = NodeClaim::new("", spec(proposal));
     claim.metadata = ObjectMeta {
         generate_name: Some(format!("{}-", pool.name)),
+        // From the start: one write less for each node, just when hundreds are being created.
+        finalizers: Some(vec![annotations::TERMINATION_FINALIZER.to_owned()]),
         labels: Some(claim_labels(proposal)),
         annotations: Some(annotations),
         owner_references: Some(vec![OwnerReference {

@@ -15,8 +15,10 @@ use kube::{
 use millwright_api::{NodeClaim, conditions};
 use millwright_model::plan::RefusalKind;
 use millwright_model::{
-    ClusterSnapshot, NodeClaimProposal, NodeName, Plan, Pod, PodIndex, Resources, Span, Timestamp,
+    ClusterSnapshot, InstanceType, NodeClaimProposal, NodeName, Plan, Pod, PodIndex, Resources,
+    Span, Timestamp,
 };
+use millwright_state::Prospect;
 use millwright_telemetry as telemetry;
 
 use super::claim::{LAUNCH_GROUP, node_claim};
@@ -172,7 +174,8 @@ async fn create_claims(context: &Context, snapshot: &ClusterSnapshot, plan: &Pla
     // depend on a lifetime that the compiler cannot name.
     let writes: Vec<_> = claims
         .into_iter()
-        .map(|(proposal, claim)| create_claim(context, &api, snapshot, proposal, claim))
+        .zip(prospects(&plan.node_claims))
+        .map(|(claim, prospect)| create_claim(context, &api, snapshot, claim, prospect))
         .collect();
     let outcomes: Vec<bool> = stream::iter(writes)
         .buffer_unordered(WRITES)
@@ -196,8 +199,8 @@ async fn create_claim(
     context: &Context,
     api: &Api<NodeClaim>,
     snapshot: &ClusterSnapshot,
-    proposal: &NodeClaimProposal,
-    claim: NodeClaim,
+    (proposal, claim): (&NodeClaimProposal, NodeClaim),
+    prospect: Prospect,
 ) -> bool {
     if !context.leadership.is_leader() {
         return false;
@@ -215,13 +218,9 @@ async fn create_claim(
         }
     };
     let name = created.name_any();
-    let mut largest = Resources::new();
-    for instance_type in &proposal.instance_types {
-        largest.raise_to(&instance_type.capacity);
-    }
     let mut state = context.state();
     // Created from our own values, so it converts; if not, the watch says the same with its reason.
-    if let Err(error) = state.insert_created(&created, largest, now()) {
+    if let Err(error) = state.insert_created(&created, prospect, now()) {
         tracing::error!(nodeclaim = name, %error, "created nodeclaim cannot be read");
     }
     for pod in pods(snapshot, &proposal.pods) {
@@ -235,6 +234,23 @@ async fn create_claim(
     }
     telemetry::nodeclaim_created(&pool.name, "provisioned");
     true
+}
+
+/// What each proposal may turn out to be. Proposals of a burst list the same types one after the
+/// other, hundreds of them: they are looked through once.
+fn prospects(proposals: &[NodeClaimProposal]) -> Vec<Prospect> {
+    let mut last: (&[Arc<InstanceType>], Prospect) = (&[], Prospect::default());
+    let mut all = Vec::with_capacity(proposals.len());
+    for proposal in proposals {
+        let types = proposal.instance_types.as_slice();
+        let same = types.len() == last.0.len()
+            && std::iter::zip(types, last.0).all(|(a, b)| Arc::ptr_eq(a, b));
+        if !same {
+            last = (types, Prospect::of(types));
+        }
+        all.push(last.1.clone());
+    }
+    all
 }
 
 /// The first resource of which more is used than allowed.
