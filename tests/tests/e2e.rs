@@ -10,6 +10,8 @@
 #[path = "e2e/fleet.rs"]
 mod fleet;
 
+#[path = "e2e/demo.rs"]
+mod demo;
 #[path = "e2e/faults.rs"]
 mod faults;
 #[path = "e2e/scale.rs"]

@@ -43,6 +43,11 @@ pub(crate) struct Fleet {
     _turn: SemaphorePermit<'static>,
 }
 
+/// Waits for one of the places.
+pub(crate) async fn turn() -> anyhow::Result<SemaphorePermit<'static>> {
+    Ok(TURNS.acquire().await?)
+}
+
 /// Applies a manifest as a person would.
 pub(crate) async fn apply<K>(api: &Api<K>, value: &Value) -> anyhow::Result<()>
 where
@@ -63,7 +68,7 @@ impl Fleet {
     pub(crate) async fn start(
         adjust: impl FnOnce(&mut AwsSimConfig),
     ) -> anyhow::Result<Option<Self>> {
-        Self::start_with(TURNS.acquire().await?, adjust).await
+        Self::start_with(turn().await?, adjust).await
     }
 
     /// The same while no other scenario runs.
