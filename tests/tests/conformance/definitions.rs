@@ -94,10 +94,11 @@ fn resource(world: &World) -> ApiResource {
 }
 
 fn thing(world: &World, name: &str, spec: Value) -> DynamicObject {
-    from(json!({
-        "apiVersion": resource(world).api_version, "kind": "Thing", "metadata": { "name": name },
-        "spec": spec,
-    }))
+    let version = resource(world).api_version;
+    let mut object =
+        json!({ "apiVersion": version, "kind": "Thing", "metadata": { "name": name } });
+    object["spec"] = spec;
+    from(object)
 }
 
 /// Installs the definition and waits until objects can be listed.

@@ -96,7 +96,9 @@ fn deployment() -> Deployment {
 }
 
 fn with_containers(containers: Value) -> Value {
-    json!({ "spec": { "template": { "spec": { "containers": containers } } } })
+    let mut patch = json!({});
+    patch["spec"]["template"]["spec"]["containers"] = containers;
+    patch
 }
 
 fn containers(deployment: &Deployment) -> anyhow::Result<Vec<Value>> {

@@ -119,17 +119,21 @@ pub(crate) fn from<T: DeserializeOwned>(value: Value) -> T {
 }
 
 pub(crate) fn config_map(name: &str, data: Value) -> ConfigMap {
-    from(json!({ "metadata": { "name": name }, "data": data }))
+    let mut object = json!({ "metadata": { "name": name } });
+    object["data"] = data;
+    from(object)
 }
 
 pub(crate) fn pod(name: &str, labels: Value) -> Pod {
-    from(json!({
-        "metadata": { "name": name, "labels": labels },
+    let mut object = json!({
+        "metadata": { "name": name },
         "spec": {
             "schedulerName": "nobody",
             "containers": [{ "name": "main", "image": "example.test/none:1" }],
         },
-    }))
+    });
+    object["metadata"]["labels"] = labels;
+    from(object)
 }
 
 /// Binds a pod to a node that nobody plays, and says that it runs.
