@@ -7,6 +7,8 @@ mod budgets;
 mod definitions;
 #[path = "conformance/errors.rs"]
 mod errors;
+#[path = "conformance/kubectl.rs"]
+mod kubectl;
 #[path = "conformance/lists.rs"]
 mod lists;
 #[path = "conformance/objects.rs"]
