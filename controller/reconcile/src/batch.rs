@@ -35,7 +35,18 @@ pub enum Decision {
     /// Ask again at this time, or after the next arrival.
     WaitUntil(Timestamp),
     /// Plan now; the window is closed again.
-    Plan,
+    Plan(Closing),
+}
+
+/// What closed a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closing {
+    /// No more pods are known to come.
+    Complete,
+    /// Arrivals ceased, measured by their own rate or by the idle time.
+    Quiet,
+    /// It was open for as long as a window may be.
+    Maximum,
 }
 
 /// The window.
@@ -82,8 +93,15 @@ impl BatchWindow {
         if now < deadline {
             return Decision::WaitUntil(deadline);
         }
+        let closing = if now >= opened + self.settings.max {
+            Closing::Maximum
+        } else if completeness == Completeness::Complete {
+            Closing::Complete
+        } else {
+            Closing::Quiet
+        };
         *self = Self::new(self.settings);
-        Decision::Plan
+        Decision::Plan(closing)
     }
 
     /// Quiet time that ends a burst whose arrivals came this densely.
@@ -116,15 +134,15 @@ mod tests {
     }
 
     /// Plays arrivals at the given milliseconds and says when the window closes.
-    fn closes_at(arrivals: &[i64], completeness: Completeness) -> i64 {
+    fn closes_at(arrivals: &[i64], completeness: Completeness) -> (i64, Closing) {
         let mut window = window();
         let mut arrivals = arrivals.iter().copied().peekable();
         for now in 0..60_000 {
             while arrivals.next_if_eq(&now).is_some() {
                 window.arrive(Timestamp(now), 1);
             }
-            if window.decide(Timestamp(now), completeness) == Decision::Plan {
-                return now;
+            if let Decision::Plan(closing) = window.decide(Timestamp(now), completeness) {
+                return (now, closing);
             }
         }
         panic!("the window never closed");
@@ -132,23 +150,32 @@ mod tests {
 
     #[test]
     fn a_complete_batch_is_planned_at_once() {
-        assert_eq!(closes_at(&[0, 5, 10], Completeness::Complete), 110);
+        assert_eq!(
+            closes_at(&[0, 5, 10], Completeness::Complete),
+            (110, Closing::Complete)
+        );
     }
 
     #[test]
     fn an_incomplete_batch_waits_for_the_idle_time_and_never_longer_than_the_maximum() {
-        assert_eq!(closes_at(&[0, 500], Completeness::Incomplete), 1500);
+        assert_eq!(
+            closes_at(&[0, 500], Completeness::Incomplete),
+            (1500, Closing::Quiet)
+        );
         let steady: Vec<i64> = (0..200).map(|n| n * 100).collect();
-        assert_eq!(closes_at(&steady, Completeness::Incomplete), 10_000);
+        assert_eq!(
+            closes_at(&steady, Completeness::Incomplete),
+            (10_000, Closing::Maximum)
+        );
     }
 
     #[test]
     fn a_dense_burst_of_unknown_size_ends_after_a_learned_quiet_time() {
         let burst: Vec<i64> = (0..500).collect();
-        assert_eq!(closes_at(&burst, Completeness::Unknown), 499 + 50);
+        assert_eq!(closes_at(&burst, Completeness::Unknown).0, 499 + 50);
         let slow: Vec<i64> = (0..20).map(|n| n * 20).collect();
-        assert_eq!(closes_at(&slow, Completeness::Unknown), 380 + 400);
-        assert_eq!(closes_at(&[0, 10], Completeness::Unknown), 10 + 1000);
+        assert_eq!(closes_at(&slow, Completeness::Unknown).0, 380 + 400);
+        assert_eq!(closes_at(&[0, 10], Completeness::Unknown).0, 10 + 1000);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use millwright_scheduling::{Solution, SolveReport, check, solve};
 use millwright_telemetry as telemetry;
 
 use crate::{
-    batch::{BatchWindow, Decision, until},
+    batch::{BatchWindow, Closing, Decision, until},
     context::{Context, now},
     executor,
 };
@@ -106,8 +106,8 @@ impl Planner {
         self.note_arrivals(now);
         let completeness = self.context.state().completeness();
         let wait = match self.window.decide(now, completeness) {
-            Decision::Plan => {
-                self.plan().await;
+            Decision::Plan(closing) => {
+                self.plan(closing).await;
                 return;
             }
             Decision::WaitUntil(due) => until(now, due),
@@ -149,7 +149,7 @@ impl Planner {
         }
     }
 
-    async fn plan(&mut self) {
+    async fn plan(&mut self, closing: Closing) {
         let context = &self.context;
         executor::confirm_claims(context).await;
         let (snapshot, errors) =
@@ -188,6 +188,7 @@ impl Planner {
             &solution,
             solve_time,
             (outcome.created, outcome.failed),
+            closing,
         );
     }
 
@@ -224,6 +225,7 @@ impl Planner {
         solution: &Solution,
         solve_time: Duration,
         created: (usize, usize),
+        closing: Closing,
     ) {
         let report = &solution.report;
         telemetry::solved(solve_time, report.pods);
@@ -235,6 +237,7 @@ impl Planner {
             solve_ms = solve_time.as_secs_f64() * 1e3,
             price_per_hour = report.price_per_hour.as_dollars(),
             leader = self.context.leadership.is_leader(),
+            window = ?closing,
             "planned"
         );
         let unschedulable = solution

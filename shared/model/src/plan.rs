@@ -50,6 +50,22 @@ pub struct NodeClaimProposal {
     pub pods: Vec<PodIndex>,
 }
 
+impl NodeClaimProposal {
+    /// Whether `other` differs at most in name and pods, so that whatever is derived from one of
+    /// them without these holds for the other. Proposals of a burst are alike by the hundred, and
+    /// stand next to each other.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        let same = |(own, other): (&Arc<InstanceType>, &Arc<InstanceType>)| Arc::ptr_eq(own, other);
+        Arc::ptr_eq(&self.node_pool, &other.node_pool)
+            && self.instance_types.len() == other.instance_types.len()
+            && std::iter::zip(&self.instance_types, &other.instance_types).all(same)
+            && self.requests == other.requests
+            && self.cheapest == other.cheapest
+            && self.requirements == other.requirements
+    }
+}
+
 /// An offering by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Launchable {

@@ -15,8 +15,7 @@ use kube::{
 use millwright_api::{NodeClaim, conditions};
 use millwright_model::plan::RefusalKind;
 use millwright_model::{
-    ClusterSnapshot, InstanceType, NodeClaimProposal, NodeName, Plan, Pod, PodIndex, Resources,
-    Span, Timestamp,
+    ClusterSnapshot, NodeClaimProposal, NodeName, Plan, Pod, PodIndex, Resources, Span, Timestamp,
 };
 use millwright_state::Prospect;
 use millwright_telemetry as telemetry;
@@ -236,19 +235,12 @@ async fn create_claim(
     true
 }
 
-/// What each proposal may turn out to be. Proposals of a burst list the same types one after the
-/// other, hundreds of them: they are looked through once.
+/// What each proposal may turn out to be; proposals that are alike are looked through once.
 fn prospects(proposals: &[NodeClaimProposal]) -> Vec<Prospect> {
-    let mut last: (&[Arc<InstanceType>], Prospect) = (&[], Prospect::default());
-    let mut all = Vec::with_capacity(proposals.len());
-    for proposal in proposals {
-        let types = proposal.instance_types.as_slice();
-        let same = types.len() == last.0.len()
-            && std::iter::zip(types, last.0).all(|(a, b)| Arc::ptr_eq(a, b));
-        if !same {
-            last = (types, Prospect::of(types));
-        }
-        all.push(last.1.clone());
+    let mut all: Vec<Prospect> = Vec::with_capacity(proposals.len());
+    for run in proposals.chunk_by(NodeClaimProposal::is_like) {
+        let prospect = run.first().map(|first| Prospect::of(&first.instance_types));
+        all.extend(std::iter::repeat_n(prospect.unwrap_or_default(), run.len()));
     }
     all
 }
@@ -264,16 +256,18 @@ fn exceeded(limits: Option<&Resources>, usage: &Resources) -> Option<String> {
 
 /// The NodeClaims of a plan, with the launch group of those whose launches are equal (D-005).
 fn grouped(proposals: &[NodeClaimProposal]) -> Vec<(&NodeClaimProposal, NodeClaim)> {
-    let mut claims: Vec<(&NodeClaimProposal, NodeClaim)> = proposals
-        .iter()
-        .map(|proposal| (proposal, node_claim(proposal)))
-        .collect();
+    let mut claims = Vec::with_capacity(proposals.len());
     let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-    for (at, (_, claim)) in claims.iter().enumerate() {
+    for run in proposals.chunk_by(NodeClaimProposal::is_like) {
+        let Some(claim) = run.first().map(node_claim) else {
+            continue;
+        };
         // What a launch depends on is in spec and labels; both serialise in a fixed order.
         let parameters =
             serde_json::to_string(&(&claim.spec, &claim.metadata.labels)).unwrap_or_default();
-        groups.entry(parameters).or_default().push(at);
+        let members = claims.len()..claims.len() + run.len();
+        groups.entry(parameters).or_default().extend(members);
+        claims.extend(run.iter().map(|proposal| (proposal, claim.clone())));
     }
     for members in groups.values() {
         for chunk in members.chunks(GROUP_MAX) {

@@ -19,7 +19,18 @@ impl Checker<'_> {
         let mut strict = Strict::default();
         // What daemons ask for, by NodePool and type: NodeClaims repeat both.
         let mut daemons: HashMap<(NodePoolName, *const InstanceType), Resources> = HashMap::new();
+        let mut previous: Option<(&NodeClaimProposal, Resources)> = None;
         for claim in &plan.node_claims {
+            let pods: Vec<&Pod> = claim.pods.iter().filter_map(|at| self.pod(*at)).collect();
+            let asked = total(pods.iter().copied());
+            self.check_pods(claim, &pods, &mut strict);
+            // What is wrong with a NodeClaim whatever its pods are is said of the first of its like.
+            if previous
+                .as_ref()
+                .is_some_and(|(like, sum)| like.is_like(claim) && *sum == asked)
+            {
+                continue;
+            }
             let pool = &claim.node_pool;
             if !self
                 .snapshot
@@ -34,11 +45,10 @@ impl Checker<'_> {
                 let detail = format!("{}: NodePool {}: {}", claim.name, pool.name, unused.why);
                 self.report(Property::Requirements, detail);
             }
-            let pods: Vec<&Pod> = claim.pods.iter().filter_map(|at| self.pod(*at)).collect();
             self.check_template(claim);
-            self.check_pods(claim, &pods, &mut strict);
-            self.check_types(claim, &total(pods.iter().copied()), &mut daemons);
+            self.check_types(claim, &asked, &mut daemons);
             self.check_price(claim);
+            previous = Some((claim, asked));
         }
     }
 

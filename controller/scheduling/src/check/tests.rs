@@ -110,6 +110,33 @@ fn a_pod_that_is_lost_or_placed_twice_is_found() {
     assert_eq!(unknown, [Property::Explanation]);
 }
 
+/// NodeClaims that are alike are looked at once: what makes the second unlike must be seen.
+#[test]
+fn of_two_equal_nodeclaims_the_second_is_checked_when_it_is_changed() {
+    let equal = snapshot(|_, specs| specs[1] = specs[0].clone());
+    let good = plan(&equal);
+    assert!(good.node_claims[0].is_like(&good.node_claims[1]));
+    assert_eq!(check(&equal, &good), Ok(()));
+    let change = |change: fn(&mut millwright_model::NodeClaimProposal)| {
+        let mut plan = good.clone();
+        change(&mut plan.node_claims[1]);
+        properties(&equal, &plan)
+    };
+    assert_eq!(
+        change(|claim| claim.requests = Resources::of(1, 1)),
+        [Property::Fit]
+    );
+    let too_small = |claim: &mut millwright_model::NodeClaimProposal| {
+        let small = claim.node_pool.instance_types[0].clone();
+        claim.instance_types.push(small);
+    };
+    assert_eq!(change(too_small), [Property::Fit, Property::Price]);
+    let cheaper = |claim: &mut millwright_model::NodeClaimProposal| {
+        claim.cheapest.price = NanoDollarsPerHour(1);
+    };
+    assert_eq!(change(cheaper), [Property::Price]);
+}
+
 #[test]
 fn a_node_that_is_too_small_is_found() {
     let heaped = broken(|plan| {
